@@ -1,0 +1,123 @@
+# Everything a user or developer does, by name. `make` alone lists the targets.
+
+CONFIG := configs/list_reduction.yaml
+SET    :=
+RUN    := last
+ARGS   :=
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip --quiet
+# What an installation depends on: it is redone when one of these changes.
+PINS   := setup.cfg pyproject.toml constraints.txt
+TORCH  := torch==2.13.0
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run mnist logs report test coverage lint format docs peers clean distclean
+
+##@ Help
+
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nVariables: CONFIG=%s  SET="key=value ..."  RUN=%s  ARGS="options of the command"\n' \
+	  '$(CONFIG)' '$(RUN)'
+
+##@ Train
+
+setup: $(VENV)/run.stamp ## make .venv with what a run needs (also done by the targets below)
+
+run: $(VENV)/run.stamp ## train CONFIG with the settings of SET
+	$(PY) -m amp_runtime run $(CONFIG) $(SET) $(ARGS)
+
+mnist: $(VENV)/run.stamp ## train on handwritten digits (AMP_DATA=folder of the data)
+	$(PY) -m amp_runtime run configs/mnist.yaml $(SET) $(ARGS)
+
+##@ Look at a run
+
+logs: $(VENV)/run.stamp ## print the workers' logs of RUN, merged by time
+	$(PY) -m amp_runtime logs $(RUN) $(ARGS)
+
+report: $(VENV)/run.stamp ## print what RUN did: stages, nodes, errors
+	$(PY) -m amp_runtime report $(RUN) $(ARGS)
+
+##@ Develop
+
+# One test at a time: tests of real workers pin them to cores and measure time.
+# ARGS='-n 2 tests/pure' runs the others in parallel.
+test: $(VENV)/test.stamp ## run the tests (ARGS='-k name', ARGS=tests/pure)
+	$(PY) -m pytest $(ARGS)
+
+coverage: $(VENV)/test.stamp ## run the tests and say which lines they reach, workers included
+	$(PY) -m coverage erase
+	$(PY) -m coverage run -m pytest $(ARGS)
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage report
+
+lint: $(VENV)/lint.stamp ## check style, format and types
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(VENV)/lint.stamp ## format the code, and mend what ruff can mend
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+docs: $(VENV)/run.stamp ## make configs/README.md from the schema
+	$(PY) -c 'from amp_runtime.config_page import markdown; print(markdown(), end="")' \
+	  > configs/README.md.new
+	mv configs/README.md.new configs/README.md
+
+peers: $(VENV)/peers.stamp ## add PyTorch (CPU build) for the tests that compare with it
+
+clean: ## remove caches and what tests and builds left
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* build *.egg-info
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv too; runs/ is kept
+	rm -rf $(VENV)
+
+# ------------------------------------------------------------------------ installation
+
+# A venv of a Python that is too old would fail much later, and say something else.
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "error: no $(PYTHON); install Python 3.11 or newer, or name one: make PYTHON=python3.12" >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $$($(PYTHON) --version) is too old; name a newer one: make PYTHON=python3.11" >&2; \
+	  exit 1; }
+	@echo "Making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV); \
+	  echo "error: cannot make a virtual environment; on Debian: apt install python3-venv" >&2; \
+	  exit 1; }
+
+$(VENV)/run.stamp: $(PINS) | $(VENV)/bin/python
+	@echo "Installing amp_runtime"
+	@$(PIP) install --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/test.stamp: $(PINS) | $(VENV)/bin/python
+	@echo "Installing amp_runtime and its test tools"
+	@$(PIP) install --constraint constraints.txt --editable '.[test]'
+	@touch $@ $(VENV)/run.stamp
+
+$(VENV)/lint.stamp: $(PINS) | $(VENV)/bin/python
+	@echo "Installing amp_runtime and its lint tools"
+	@$(PIP) install --constraint constraints.txt --editable '.[lint]'
+	@touch $@ $(VENV)/run.stamp
+
+# The wheel first and alone: from a folder that the user's pip is configured to look
+# into (PIP_FIND_LINKS), so that it works offline; else from PyTorch's index of CPU
+# builds, since the build on the default index brings several GB of CUDA libraries.
+# What PyTorch itself needs comes from the default index.
+$(VENV)/peers.stamp: $(VENV)/test.stamp
+	@echo "Installing $(TORCH), CPU build"
+	@$(PIP) install --no-index --no-deps '$(TORCH)' 2>/dev/null \
+	  || $(PIP) install --no-deps --index-url $(TORCH_CPU_INDEX) '$(TORCH)'
+	@$(PIP) install --constraint constraints.txt --editable '.[test,peers]'
+	@touch $@

@@ -1,0 +1,104 @@
+"""Where examples come from: a data source is one function.
+
+    def source(split: str, seed: int, *, option: type = default, ...):
+        yield {"tokens": [10, 3, 7], "label": 5}         # one dict an example
+
+It is called once with split "train" and once with "valid", and gives the examples
+of that split: any iterable of mappings, or a `Dataset` where they are columns
+already. The keys under `data:` in the config are its keyword options.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+from amp_runtime.data import list_reduction, pixels
+from amp_runtime.data.dataset import Dataset
+from amp_runtime.errors import AmpError, ConfigError, DataError, nearest
+from amp_runtime.function_options import function_options
+
+Source: TypeAlias = Callable[..., Iterable[Mapping[str, Any]] | Dataset]
+
+TRAIN = "train"
+VALID = "valid"
+
+SOURCES: Mapping[str, Source] = {
+    "list_reduction": list_reduction.source,
+    "pixels": pixels.source,
+}
+
+
+def check_source(source: str | Source, options: Mapping[str, Any], *, where: str = "") -> Source:
+    """Return the function of a source, its options checked, without loading anything.
+
+    Args:
+        source: a name in `SOURCES`, or the function that `package.module:function`
+            resolved to.
+        options: the config's `data:` without `source` and `batch`.
+        where: file and line of the config.
+    Raises:
+        ConfigError: unknown source; unknown, missing or mistyped option.
+        FunctionNameError: the function does not take (split, seed).
+    """
+    if isinstance(source, str) and source not in SOURCES:
+        raise ConfigError(
+            f"no data source {source!r}{nearest(source, SOURCES)}",
+            where=where,
+            fix=f"use {', '.join(SOURCES)}, or package.module:function",
+        )
+    function = SOURCES[source] if isinstance(source, str) else source
+    function_options(function, options, given=("split", "seed"), what=_title(source), where=where)
+    return function
+
+
+def load_split(
+    source: str | Source, split: str, seed: int, options: Mapping[str, Any], *, where: str = ""
+) -> Dataset:
+    """Return the examples of one split.
+
+    Args:
+        source, options, where: as in `check_source`, which is called first.
+        split: `TRAIN` or `VALID`.
+        seed: the run's.
+    Raises:
+        ConfigError, FunctionNameError: as in `check_source`.
+        DataError, MissingDataError: from the source, or an example is wrong. What a
+            user's source raises becomes a DataError that names the line; the
+            exception is its cause.
+    """
+    function = check_source(source, options, where=where)
+    place = f"{_title(source)}, split {split}"
+    try:
+        made = function(split, seed, **options)
+        if isinstance(made, Dataset):
+            return Dataset(made.fields, made.n_examples, place)
+        if isinstance(made, Iterable) and not isinstance(made, str | Mapping):
+            return Dataset.from_examples(made, where=place)
+    except AmpError as error:
+        raise (error if error.where else error.at(place)) from error.__cause__
+    except Exception as error:
+        raise DataError(
+            f"raised {type(error).__name__}: {error}{_line_within(function, error)}", where=place
+        ) from error
+    raise DataError(
+        f"returned {type(made).__name__}, not examples",
+        where=place,
+        fix="yield one dict an example, or return a list of dicts or a Dataset",
+    )
+
+
+def _line_within(function: Source, error: Exception) -> str:
+    """Return the file and line that raised: the innermost in the source's own file."""
+    own_file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((f for f in reversed(frames) if f.filename == own_file), frames[-1])
+    return f" ({frame.filename}:{frame.lineno})"
+
+
+def _title(source: str | Source) -> str:
+    if isinstance(source, str):
+        return f"data source {source!r}"
+    name = getattr(source, "__qualname__", repr(source))
+    return f"data source '{getattr(source, '__module__', '?')}:{name}'"

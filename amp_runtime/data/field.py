@@ -1,0 +1,174 @@
+"""One ragged column: rows of all examples end to end, and how its values are checked.
+
+Values are checked a column at a time; which example is at fault is looked for only
+when there is one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from reprlib import repr as short_repr
+from typing import Any
+
+import numpy as np
+
+from amp_runtime.errors import DataError
+from amp_runtime.spec import Array, Int32, Int64
+
+INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """One named column of a data set, ragged.
+
+    Attributes:
+        values: [total, *shape], int32, float32 or float64; read-only.
+        offsets: int64 [examples + 1]; example i owns the rows
+            `values[offsets[i]:offsets[i + 1]]`.
+    """
+
+    values: Array
+    offsets: Int64
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __str__(self) -> str:
+        """Return as in `int32[rows], 2 to 10 rows an example`."""
+        inner = ", ".join(["rows", *map(str, self.values.shape[1:])])
+        span = f", {self.counts.min()} to {self.counts.max()} rows an example" if len(self) else ""
+        return f"{self.values.dtype}[{inner}]{span}"
+
+    @cached_property
+    def counts(self) -> Int32:
+        """int32 [examples]: the rows of each example."""
+        return np.diff(self.offsets).astype(np.int32)
+
+    @cached_property
+    def has_one_row_each(self) -> bool:
+        return len(self.values) == len(self) and bool((self.counts == 1).all())
+
+
+def place_of(where: str, number: int | None, name: str | None = None) -> str:
+    """Return as in `split train: example 12, field 'tokens'`."""
+    parts = [f"example {number}"] if number is not None else []
+    parts += [f"field {name!r}"] if name is not None else []
+    place = ", ".join(parts)
+    return f"{where}: {place}" if where and place else where or place
+
+
+def as_rows(value: Any) -> Array:
+    """Return one example's value as `[n, *shape]`, int64 or float; a number is one row.
+
+    Raises:
+        DataError: no number, rows of different shapes, or uint64 beyond int32.
+    """
+    try:
+        array = np.array(value)  # a copy: a generator may reuse its buffer
+    except ValueError as error:
+        raise DataError(
+            f"{short_repr(value)} has rows of different shapes",
+            fix="what varies in size varies in rows: flatten it to [rows, *shape]",
+        ) from error
+    if array.ndim == 0:
+        array = array.reshape(1)
+    if array.dtype.kind in "biu":
+        if array.dtype == np.uint64 and array.size and array.max() > INT32.max:
+            raise _outside_int32(array.max())
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind != "f":
+        raise _not_numeric(array)
+    return array
+
+
+def join_rows(name: str, arrays: list[Array], where: str) -> Field:
+    """Put one field's values of all examples, from `as_rows`, end to end.
+
+    Raises:
+        DataError: a shape that changes, floats among ints, or as in `checked_field`.
+    """
+    # A bare [] has neither shape nor dtype of its own: it takes those of the field.
+    first = next((i for i, array in enumerate(arrays) if array.shape != (0,)), 0)
+    shape, dtype = arrays[first].shape[1:], arrays[first].dtype
+    for i, array in enumerate(arrays):
+        if array.shape == (0,):
+            arrays[i] = np.empty((0, *shape), dtype)
+        elif array.shape[1:] != shape:
+            raise DataError(
+                f"is {_shape_text(array.shape[1:])}, but {_shape_text(shape)} in example {first}",
+                where=place_of(where, i, name),
+                fix="only the number of rows, the first axis, may change",
+            )
+        elif dtype.kind == "f" and array.dtype.kind == "i":
+            arrays[i] = array.astype(dtype)
+        elif dtype.kind == "i" and array.dtype.kind == "f":
+            raise DataError(
+                f"holds {float(array.flat[0])}, a float, but whole numbers in example {first}"
+                if array.size
+                else f"is an array of floats, but of whole numbers in example {first}",
+                where=place_of(where, i, name),
+                fix=f"write the values of example {first} as floats too",
+            )
+    counts = np.fromiter(map(len, arrays), np.int64, len(arrays))
+    return checked_field(name, np.concatenate(arrays), offsets_of(counts), where)
+
+
+def checked_field(name: str, values: Array, offsets: Int64, where: str) -> Field:
+    """Return the field of `values` [total, *shape] as int32, float32 or float64.
+
+    No copy where the dtype is one of these already.
+
+    Raises:
+        DataError: values that are no numbers, not finite, or outside int32.
+    """
+    if values.dtype.kind in "biu":
+        dtype: type[np.number[Any]] = np.int32
+        bad = (
+            (values < INT32.min) | (values > INT32.max)
+            if values.dtype.itemsize >= 4 and values.dtype != np.int32
+            else np.zeros(0, np.bool_)
+        )
+    elif values.dtype.kind == "f":
+        dtype = np.float64 if values.dtype.itemsize >= 8 else np.float32
+        bad = ~np.isfinite(values)
+    else:
+        raise _not_numeric(values).at(place_of(where, None, name))
+    if bad.any():
+        at = tuple(int(axis[0]) for axis in np.nonzero(bad))
+        number = int(np.searchsorted(offsets, at[0], side="right")) - 1
+        place = place_of(where, number, name)
+        if dtype is np.int32:
+            raise _outside_int32(values[at]).at(place)
+        row = at[0] - int(offsets[number])
+        raise DataError(f"holds {float(values[at])} in row {row}: not finite", where=place)
+    return Field(read_only(values.astype(dtype, copy=False)), offsets)
+
+
+def offsets_of(counts: Array) -> Int64:
+    """Return int64 [k + 1], where each of k examples begins, and the end."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def read_only(values: Array) -> Array:
+    """Return a view that cannot be written through; the caller's array stays as it is."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return f"[{', '.join(['rows', *map(str, shape)])}]"
+
+
+def _not_numeric(array: Array) -> DataError:
+    return DataError(
+        f"holds {short_repr(array.flat[0] if array.size else array)} ({array.dtype}): not a "
+        "number of int32 or float",
+        fix="give whole numbers within int32, or floats; turn words into numbers first",
+    )
+
+
+def _outside_int32(value: Any) -> DataError:
+    return DataError(f"holds {int(value)}: outside int32 ({INT32.min} to {INT32.max})")

@@ -1,0 +1,111 @@
+"""CSV of one image a line: pixels 0 to 255 and a label, comma between, gzip or not.
+
+Read at numpy's speed; only when something is wrong are the lines gone through once
+more, one by one, to say which.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from amp_runtime.data.images import MAX_LABEL, MAX_PIXEL, Images, is_whole
+from amp_runtime.data.paths import open_data_file
+from amp_runtime.errors import DataError
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_FORM = (
+    "each line is whole pixels 0 to 255 and one label, commas between (data.label: first | last)"
+)
+
+
+def read_csv(path: Path, *, label_first: bool) -> Images:
+    """Read a CSV(.gz) file.
+
+    A first line without a single number is a header and skipped; so are empty lines.
+
+    Args:
+        path: the file.
+        label_first: whether the label is the first column; else it is the last.
+    Raises:
+        DataError: empty file, rows of different lengths, a value that is no number,
+            a pixel that is no whole number from 0 to 255, a label that is no whole
+            number from 0; names file and line.
+    """
+    try:
+        with _lines(path) as lines:
+            table = np.loadtxt(lines, np.float32, comments=None, delimiter=",", ndmin=2)
+    except ValueError as error:  # numpy counts lines without the header and empty ones
+        _raise_first_fault(path, label_first, str(error))
+    if table.shape[1] < 2:
+        _raise_first_fault(path, label_first, f"has {table.shape[1]} column")
+    labels = table[:, 0] if label_first else table[:, -1]
+    pixels = table[:, 1:] if label_first else table[:, :-1]
+    if not (is_whole(pixels, MAX_PIXEL).all() and is_whole(labels, MAX_LABEL).all()):
+        _raise_first_fault(path, label_first, "holds a pixel or label out of range")
+    return Images(pixels.astype(np.uint8), labels.astype(np.int32))
+
+
+@contextmanager
+def _lines(path: Path) -> Iterator[Iterator[str]]:
+    """Open the data lines, header left out; DataError where there is none."""
+    with open_data_file(path) as stream, io.TextIOWrapper(stream, "utf-8-sig") as text:
+        head = next((line for line in text if line.strip()), "")
+        if not _is_header(head):
+            yield itertools.chain([head], text)
+            return
+        first = next((line for line in text if line.strip()), "")
+        if not first:
+            raise DataError(
+                "holds no image" if head else "is empty",
+                where=str(path),
+                fix="each line is the pixels of one image and its label",
+            )
+        yield itertools.chain([first], text)
+
+
+def _is_header(line: str) -> bool:
+    return not any(_NUMBER.fullmatch(value) for value in line.split(","))
+
+
+def _raise_first_fault(path: Path, label_first: bool, numpy_says: str) -> NoReturn:
+    """Go through the file line by line and name the first fault."""
+    width, may_be_header = 0, True
+    with open_data_file(path) as stream:
+        for number, raw in enumerate(stream, start=1):
+            line = raw.decode("utf-8-sig", errors="replace").rstrip("\r\n")
+            if not line or (may_be_header and not line.strip()):
+                continue
+            is_header, may_be_header = may_be_header and _is_header(line), False
+            if is_header:
+                continue
+            values = line.split(",")
+            width = width or len(values)
+            fault = _fault(values, width, label_first)
+            if fault:
+                raise DataError(fault, where=f"{path}:{number}", fix=_FORM)
+    raise DataError(numpy_says, where=str(path), fix=_FORM)
+
+
+def _fault(values: list[str], width: int, label_first: bool) -> str:
+    """Return what is wrong with the values of one line, or ''."""
+    if len(values) != width:
+        return f"has {len(values)} values, but the first row has {width}"
+    if width < 2:
+        return f"has the single value {values[0][:40]!r}"
+    label_column = 0 if label_first else width - 1
+    for column, text in enumerate(values):
+        what, at_most = ("label", MAX_LABEL) if column == label_column else ("pixel", MAX_PIXEL)
+        place = f"{what} {text.strip()[:40]!r} in column {column + 1}"
+        if not _NUMBER.fullmatch(text):
+            return f"{place} is not a number"
+        if not is_whole(np.array(text, np.float32), at_most):
+            return f"{place} is not a whole number from 0 to {at_most}"
+    return ""

@@ -1,0 +1,76 @@
+"""Where data files are: found by name, opened by content."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from amp_runtime.errors import DataError, MissingDataError
+
+DEFAULT_FOLDER = "data"
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def data_folder() -> Path:
+    """Return the folder in AMP_DATA; read at each call, `./data` when it is not set."""
+    return Path(os.environ.get("AMP_DATA") or DEFAULT_FOLDER).expanduser()
+
+
+def find_data_file(path: str | Path) -> Path:
+    """Return the absolute path of a data file.
+
+    A relative path is looked up in the current directory, then in `data_folder()`.
+
+    Raises:
+        MissingDataError: no such file; says where it was looked for.
+    """
+    wanted = Path(path).expanduser()
+    # An absolute path swallows the folder in front of it: both candidates are one.
+    candidates = list(dict.fromkeys(Path(f, wanted).absolute() for f in ("", data_folder())))
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    folders = [str(candidate) for candidate in candidates if candidate.is_dir()]
+    looked = " nor ".join(map(str, candidates))
+    raise MissingDataError(
+        f"{folders[0]} is a folder, not a data file" if folders else f"no data file {looked}",
+        fix="set data.path to the file, or AMP_DATA to the folder that a relative path starts from",
+    )
+
+
+@contextmanager
+def open_data_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading bytes, unzipped where its content is a gzip stream.
+
+    Raises:
+        MissingDataError: the file cannot be opened.
+        DataError: named .gz without being one, or a gzip stream that is cut or
+            garbled; the latter also out of the body of the `with`, while it reads.
+    """
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise MissingDataError(
+            f"cannot read {path}: {error.strerror}", fix="check its permissions"
+        ) from error
+    with raw:
+        is_gzip = raw.peek(2)[:2] == GZIP_MAGIC
+        if path.suffix == ".gz" and not is_gzip:
+            empty = not raw.peek(1)
+            raise DataError(
+                "is empty" if empty else "is named .gz but is not a gzip file",
+                where=str(path),
+                fix="fetch it again" if empty else "rename it, or zip it with gzip",
+            )
+        try:
+            # a GzipFile reads as any binary file does; its type stub does not say so
+            yield cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if is_gzip else raw
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise DataError(
+                f"has a damaged gzip stream ({error})", where=str(path), fix="fetch it again"
+            ) from error

@@ -1,0 +1,58 @@
+"""Ready models: each is one builder function that is given a graph and options.
+
+    def build(graph: Graph, *, option: type = default, ...) -> None:
+        ...
+
+The keys under `model:` in the config are its keyword options.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from amp_runtime import names
+from amp_runtime.errors import AmpError, ConfigError, GraphError, nearest
+from amp_runtime.function_options import function_options
+from amp_runtime.graph import Graph
+from amp_runtime.models import mlp, rnn
+
+Builder: TypeAlias = Callable[..., None]
+
+BUILDERS: Mapping[str, Builder] = {"mlp": mlp.build, "rnn": rnn.build}
+
+
+def build_model(graph: Graph, builder: str, options: Mapping[str, Any], *, where: str = "") -> None:
+    """Let `builder` build its model into `graph`.
+
+    Args:
+        builder: a name in `BUILDERS`, or `package.module:function`.
+        options: the config's `model:` without `builder`.
+        where: file and line of the config.
+    Raises:
+        ConfigError: unknown builder, or an option that is unknown, missing or mistyped.
+        GraphError: what the builder does to the graph; an exception of a user's
+            builder becomes one that names the line.
+    """
+    if names.is_qualified(builder):
+        function = names.resolve(builder, what="a model builder", where=where)
+    elif builder in BUILDERS:
+        function = BUILDERS[builder]
+    else:
+        raise ConfigError(
+            f"no model builder {builder!r}{nearest(builder, BUILDERS)}",
+            where=where,
+            fix=f"use {', '.join(BUILDERS)}, or package.module:function",
+        )
+    what = f"model builder {builder!r}"
+    checked = function_options(function, options, given=("graph",), what=what, where=where)
+    try:
+        function(graph, **checked)
+    except AmpError:
+        raise
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        raise GraphError(
+            f"{what} raised {type(error).__name__}: {error} ({line.filename}:{line.lineno})"
+        ) from error

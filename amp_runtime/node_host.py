@@ -1,0 +1,409 @@
+"""The nodes of one worker, without I/O: rows in, rows out.
+
+    receive(message) ---> queues by merge key ---> work() ---> messages to other workers
+    on_record(record) --> replies                  settle()    after they were sent
+
+All waiting rows with one merge key become one batch. Answers go before forward rows,
+and among forward rows the oldest instance goes first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from amp_runtime.errors import InvariantError, WireError
+from amp_runtime.message import (
+    ADDRESS_COLUMNS,
+    Answer,
+    Direction,
+    Emission,
+    Message,
+    Mode,
+    Payload,
+    Rows,
+    merge,
+)
+from amp_runtime.node import Kinds, Node, NodeContext
+from amp_runtime.one_to_one import Parameterised
+from amp_runtime.protocol import (
+    CONTROLLER,
+    Acknowledged,
+    Barrier,
+    Parameters,
+    Record,
+    Retired,
+    SendParameters,
+    Structure,
+)
+from amp_runtime.spec import Int32
+from amp_runtime.statistics import NodeReport, ProcessFacts, WorkerReport
+from amp_runtime.structure import StructureArena
+from amp_runtime.updates import Schedule, UpdatePolicy
+from amp_runtime.wire import check_payload
+from amp_runtime.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_of
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What all workers of a run share.
+
+    Attributes:
+        peer_of: peer number by node number; the controller is peer 0.
+    """
+
+    peer_of: Sequence[int]
+    seed: int = 0
+    verify: bool = False
+    schedule: Schedule = Schedule.ASYNCHRONOUS
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to another worker or to the controller."""
+
+    peer: int
+    message: Message
+
+
+@dataclass(slots=True)
+class _Counters:
+    """What the host counts about a node."""
+
+    rows: list[int] = field(default_factory=lambda: [0, 0])
+    batches: list[int] = field(default_factory=lambda: [0, 0])
+    busy_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Messages with one merge key, and the oldest instance among their rows."""
+
+    messages: list[Message] = field(default_factory=list)
+    oldest: int = 1 << 31
+
+
+class NodeHost:
+    """Runs the nodes of peer `peer`.
+
+    Attributes:
+        working_on: name of the node that was run last, for errors.
+
+    Args:
+        kinds: finds node classes.
+        clock: seconds, for busy shares.
+        facts: what the loop knows about its process, for reports.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        kinds: Kinds,
+        settings: HostSettings,
+        peer: int,
+        clock: Callable[[], float] = time.perf_counter,
+        facts: Callable[[], ProcessFacts] = ProcessFacts,
+    ) -> None:
+        self.wiring = wiring
+        self.peer = peer
+        self._settings = settings
+        self._clock = clock
+        self._facts = facts
+        self._numbers = [i for i, p in enumerate(settings.peer_of) if p == peer]
+        self._input_specs = [
+            wiring.nodes[node].inputs[port] for node, port in wiring.input_ports
+        ]
+        self._peer_of_return = [
+            CONTROLLER if node == CONTROLLER_NODE else settings.peer_of[node]
+            for node, _ in wiring.return_ports
+        ]
+        self._wanting = wiring.returns_wanting_gradient
+        fields = fields_of([wiring.nodes[i] for i in self._numbers])
+        self.arena = StructureArena({name: wiring.fields[name] for name in fields})
+        self.nodes: dict[int, Node] = {
+            i: self._make(kinds, i, wiring.nodes[i]) for i in self._numbers
+        }
+        self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
+        self._counters = {i: _Counters() for i in self._numbers}
+        self._backward: dict[Any, _Queue] = {}
+        self._forward: dict[Any, _Queue] = {}
+        self._parked: list[Message] = []
+        self._to_settle: int | None = None
+        self.working_on = ""
+
+    def _make(self, kinds: Kinds, number: int, spec: NodeSpec) -> Node:
+        cls = kinds.load(spec.kind, where=f"node {spec.name!r}")
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.options.items()}
+        training = spec.training
+        context = NodeContext(
+            name=spec.name,
+            kind=spec.kind,
+            options=cls.Options(**options),
+            inputs=spec.inputs,
+            outputs=spec.outputs,
+            wants_gradient=self.wiring.ports_wanting_gradient(number),
+            return_ports={
+                port: r for r, (n, port) in enumerate(self.wiring.return_ports) if n == number
+            },
+            dtype=self.wiring.dtype,
+            seed=self._settings.seed,
+            structure=self.arena,
+            verify=self._settings.verify,
+        )
+        if spec.parameterised:
+            policy = UpdatePolicy(
+                self._settings.schedule,
+                training["update_every"],
+                training["min_update_frequency"],
+            )
+            context = replace(context, updates=policy, optimizer=training["optimizer"])
+        return cls(context)
+
+    # ---- rows
+
+    def receive(self, message: Message) -> None:
+        """Queue a message from another process, after checking it against its port.
+
+        Raises:
+            WireError: it is not for a node here, or not what the port declares.
+        """
+        self._check(message)
+        self._enqueue(message)
+
+    def work(self) -> list[Outgoing] | None:
+        """Run one node on one merged batch; None if no row is ready.
+
+        `settle()` must be called after the messages returned were sent.
+        """
+        message = self._next()
+        if message is None:
+            return None
+        started = self._clock()
+        out: list[Outgoing] = []
+        if message.direction is Direction.BACKWARD:
+            number, port = self.wiring.return_ports[message.port]
+            node = self.nodes[number]
+            self.working_on = node.name
+            slots = np.ascontiguousarray(message.columns[:, 0])
+            if self._settings.verify:
+                node.check_origin(slots, message.columns[:, 1:])
+            results: Sequence[Emission | Answer] = node.backward(port, slots, message.payload)
+            self._to_settle = number
+        else:
+            number, port = self.wiring.input_ports[message.port]
+            node = self.nodes[number]
+            self.working_on = node.name
+            width = len(self._input_specs[message.port].schema.names)
+            rows = Rows(message.columns, message.payload or {}, width)
+            results = node.forward(port, rows, message.mode)
+        for result in results:
+            if isinstance(result, Emission):
+                self._emit(number, result, message.mode, out)
+            else:
+                self._answer(result, message.mode, out)
+        counters = self._counters[number]
+        counters.rows[message.direction] += len(message)
+        counters.batches[message.direction] += 1
+        counters.busy_s += self._clock() - started
+        return out
+
+    def settle(self) -> None:
+        """Let the node that answered last accumulate its gradients."""
+        if self._to_settle is not None:
+            started = self._clock()
+            self.nodes[self._to_settle].accumulate()
+            self._counters[self._to_settle].busy_s += self._clock() - started
+            self._to_settle = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no row is ready to be worked on."""
+        return not self._backward and not self._forward
+
+    # ---- control
+
+    def on_record(self, record: Record) -> list[Record]:
+        """Obey a record of the controller; return the replies."""
+        match record:
+            case Structure():
+                self.arena.add(record.arrays)
+                parked, self._parked = self._parked, []
+                for message in parked:
+                    self._enqueue(message)
+                return []
+            case Retired():
+                instances, n_examples = record.arrays["instances"], record.arrays["n_examples"]
+                self.arena.remove(instances)
+                for node in self.parameterised():
+                    node.on_retired(instances, n_examples)
+                return []
+            case Barrier():
+                return [self._barrier(record)]
+            case SendParameters():
+                return [
+                    Parameters(self.peer - 1, node.name, dict(node.parameters))
+                    for node in self.parameterised()
+                ]
+            case _:
+                raise WireError(f"record {record.verb!r} is not for the nodes of a worker")
+
+    def parameterised(self) -> list[Parameterised]:
+        return [node for node in self.nodes.values() if isinstance(node, Parameterised)]
+
+    def assert_invariants(self) -> None:
+        """Assert that nothing of any instance is left, as it must be at a barrier.
+
+        Raises:
+            InvariantError: rows are queued, stashed, or wait in a join.
+        """
+        if self.queued_rows:
+            raise InvariantError(f"{self.queued_rows} rows are queued though nothing is in flight")
+        for node in self.nodes.values():
+            node.assert_drained()
+
+    @property
+    def queued_rows(self) -> int:
+        queues = (*self._backward.values(), *self._forward.values())
+        return sum(len(m) for q in queues for m in q.messages) + self.parked_rows
+
+    @property
+    def parked_rows(self) -> int:
+        return sum(len(m) for m in self._parked)
+
+    def report(self) -> WorkerReport:
+        return WorkerReport(
+            nodes={self.wiring.nodes[i].name: self._node_report(i) for i in self._numbers},
+            process=self._facts(),
+            queued_rows=self.queued_rows,
+            parked_rows=self.parked_rows,
+            live_structures=self.arena.live,
+        )
+
+    def _barrier(self, record: Barrier) -> Acknowledged:
+        self.assert_invariants()
+        for node in self.parameterised():
+            if record.step_examples:
+                node.step_for(record.step_examples)
+            if record.apply_left_over:
+                node.apply_left_over()
+        report = self.report()
+        if record.reset_metrics:
+            for node in self.nodes.values():
+                node.reset_metrics()
+        return Acknowledged(self.peer - 1, record.barrier, report.to_plain())
+
+    def _node_report(self, number: int) -> NodeReport:
+        node, counters = self.nodes[number], self._counters[number]
+        updates: dict[str, Any] = {}
+        if isinstance(node, Parameterised):
+            updates = {
+                "updates": node.version,
+                "staleness": node.staleness.counts.tolist(),
+                "gradient_rows": node.updates.rows,
+            }
+        metrics = {
+            mode.name.lower(): {n: [m.total, m.count] for n, m in node.take_metrics(mode).items()}
+            for mode in Mode
+        }
+        return NodeReport(
+            rows_forward=counters.rows[Direction.FORWARD],
+            rows_backward=counters.rows[Direction.BACKWARD],
+            batches_forward=counters.batches[Direction.FORWARD],
+            batches_backward=counters.batches[Direction.BACKWARD],
+            busy_s=counters.busy_s,
+            stash_used=node.stash.used,
+            stash_peak=node.stash.peak,
+            join_waiting=node.waiting,
+            metrics={mode: values for mode, values in metrics.items() if values},
+            **updates,
+        )
+
+    # ---- routing
+
+    def _emit(self, number: int, emission: Emission, mode: Mode, out: list[Outgoing]) -> None:
+        if not len(emission.rows):
+            return
+        port = self.wiring.target[number, emission.port]
+        rows = emission.rows
+        message = Message(Direction.FORWARD, mode, port, rows.columns, rows.payload)
+        self._send(self._settings.peer_of[self.wiring.input_ports[port][0]], message, out)
+
+    def _answer(self, answer: Answer, mode: Mode, out: list[Outgoing]) -> None:
+        if not len(answer.return_to):
+            return
+        ports = answer.return_to[:, 0]
+        if (ports == ports[0]).all():
+            self._answer_port(int(ports[0]), answer.return_to, answer.gradient, mode, out)
+            return
+        order = np.argsort(ports, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(ports[order])) + 1):
+            return_port, gradient = int(ports[rows[0]]), answer.gradient
+            if gradient is not None and return_port in self._wanting:
+                gradient = {name: array[rows] for name, array in gradient.items()}
+            self._answer_port(return_port, answer.return_to[rows], gradient, mode, out)
+
+    def _answer_port(
+        self,
+        return_port: int,
+        return_to: Int32,
+        gradient: Payload | None,
+        mode: Mode,
+        out: list[Outgoing],
+    ) -> None:
+        # The controller and nodes without parameters before them have no use for dx.
+        if return_port not in self._wanting:
+            gradient = None
+        message = Message(Direction.BACKWARD, mode, return_port, return_to[:, 1:], gradient)
+        self._send(self._peer_of_return[return_port], message, out)
+
+    def _send(self, peer: int, message: Message, out: list[Outgoing]) -> None:
+        message.columns.flags.writeable = False
+        for array in (message.payload or {}).values():
+            array.flags.writeable = False
+        if peer == self.peer:
+            self._enqueue(message)
+            return
+        out.append(Outgoing(peer, message))
+
+    # ---- queues
+
+    def _enqueue(self, message: Message) -> None:
+        if message.direction is Direction.BACKWARD:
+            self._backward.setdefault(message.merge_key, _Queue()).messages.append(message)
+            return
+        instances = message.columns[:, ADDRESS_COLUMNS]
+        node = self.wiring.input_ports[message.port][0]
+        if node in self._needs_structure and not self.arena.has(instances).all():
+            self._parked.append(message)
+            return
+        queue = self._forward.setdefault(message.merge_key, _Queue())
+        queue.messages.append(message)
+        queue.oldest = min(queue.oldest, int(instances.min()))
+
+    def _next(self) -> Message | None:
+        if self._backward:
+            return merge(self._backward.pop(next(iter(self._backward))).messages)
+        if not self._forward:
+            return None
+        key = min(self._forward, key=lambda k: self._forward[k].oldest)
+        return merge(self._forward.pop(key).messages)
+
+    def _check(self, message: Message) -> None:
+        forward = message.direction is Direction.FORWARD
+        ports = self.wiring.input_ports if forward else self.wiring.return_ports
+        if not 0 <= message.port < len(ports) or ports[message.port][0] not in self.nodes:
+            raise WireError(f"port {message.port} of a {message.direction.name} message is not here")
+        node, port = ports[message.port]
+        spec = self.wiring.nodes[node]
+        port_spec = spec.inputs[port] if forward else spec.outputs[port]
+        state = len(port_spec.schema.names)
+        verify = self._settings.verify
+        width = ADDRESS_COLUMNS + state * (1 + verify) if forward else 1 + state * verify
+        where = f"node {spec.name!r}, port {port!r}"
+        if not len(message):
+            raise WireError("a message without rows", where=where)
+        check_payload(message, port_spec.arrays, where, width)

@@ -1,0 +1,23 @@
+"""Optimisers, one class a file; each updates one node's parameters in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from amp_runtime.optim.adam import Adam
+from amp_runtime.optim.base import Optimizer
+from amp_runtime.optim.sgd import SGD
+from amp_runtime.spec import Array
+
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
+
+
+def make_optimizer(options: Mapping[str, Any], parameters: Mapping[str, Array]) -> Optimizer:
+    """Return the optimiser for validated `options`, `name` among them."""
+    values = dict(options)
+    cls = OPTIMIZERS[values.pop("name")]
+    return cls(cls.Options(**values), parameters)
+
+
+__all__ = ["OPTIMIZERS", "SGD", "Adam", "Optimizer", "make_optimizer"]

@@ -1,0 +1,51 @@
+"""Adam (Kingma and Ba, arXiv:1412.6980), with bias correction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from amp_runtime.optim.base import Optimizer
+from amp_runtime.spec import Array
+
+
+class Adam(Optimizer):
+    """m, s: decayed means of g and g^2;  p -= lr * m^ / (sqrt(s^) + eps)."""
+
+    name = "adam"
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        lr: Annotated[float, Gt(0), "learning rate"] = 0.001
+        beta1: Annotated[float, Ge(0), Lt(1), "decay of the mean gradient"] = 0.9
+        beta2: Annotated[float, Ge(0), Lt(1), "decay of the mean squared gradient"] = 0.999
+        eps: Annotated[float, Gt(0), "added to the root of the mean square"] = 1e-8
+
+    def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
+        super().__init__(options, parameters)
+        self.mean = {name: np.zeros_like(array) for name, array in parameters.items()}
+        self.mean_square = {name: np.zeros_like(array) for name, array in parameters.items()}
+        self._scratch = {name: np.zeros_like(array) for name, array in parameters.items()}
+
+    def update(self, name: str, parameter: Array, gradient: Array) -> None:
+        o, mean, mean_square = self.options, self.mean[name], self.mean_square[name]
+        scratch = self._scratch[name]
+        mean *= o.beta1
+        np.multiply(gradient, 1 - o.beta1, out=scratch)
+        mean += scratch
+        mean_square *= o.beta2
+        np.multiply(gradient, gradient, out=scratch)
+        scratch *= 1 - o.beta2
+        mean_square += scratch
+        # sqrt(s / (1 - beta2^t)) + eps, then lr / (1 - beta1^t) * m / that
+        np.sqrt(mean_square, out=scratch)
+        scratch /= math.sqrt(1 - o.beta2**self.steps)
+        scratch += o.eps
+        np.divide(mean, scratch, out=scratch)
+        scratch *= o.lr / (1 - o.beta1**self.steps)
+        parameter -= scratch

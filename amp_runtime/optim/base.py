@@ -1,0 +1,36 @@
+"""What every optimiser is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from amp_runtime.spec import Array
+
+
+class Optimizer(ABC):
+    """Updates the parameters of one node.
+
+    Args:
+        options: an instance of this class's `Options`.
+        parameters: {name: array}; the arrays are updated in place.
+    """
+
+    name: ClassVar[str]
+    Options: ClassVar[type[Any]]
+
+    def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
+        self.options = options
+        self.parameters = parameters
+        self.steps = 0
+
+    def step(self, gradients: Mapping[str, Array]) -> None:
+        """Take one step with `gradients` ({name: array}, which may be overwritten)."""
+        self.steps += 1
+        for name, gradient in gradients.items():
+            self.update(name, self.parameters[name], gradient)
+
+    @abstractmethod
+    def update(self, name: str, parameter: Array, gradient: Array) -> None:
+        """Update one parameter array in place; `gradient` may be overwritten."""

@@ -1,0 +1,42 @@
+"""Stochastic gradient descent, with momentum in the sum form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from amp_runtime.optim.base import Optimizer
+from amp_runtime.spec import Array
+
+
+class SGD(Optimizer):
+    """v = momentum * v + g;  p -= lr * v  (equal to torch.optim.SGD without dampening)."""
+
+    name = "sgd"
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        lr: Annotated[float, Gt(0), "learning rate"]
+        momentum: Annotated[float, Ge(0), Lt(1), "decay of the velocity"] = 0.0
+
+    def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
+        super().__init__(options, parameters)
+        self.velocity = (
+            {name: np.zeros_like(array) for name, array in parameters.items()}
+            if options.momentum
+            else {}
+        )
+
+    def update(self, name: str, parameter: Array, gradient: Array) -> None:
+        if self.velocity:
+            velocity = self.velocity[name]
+            velocity *= self.options.momentum
+            velocity += gradient
+            np.multiply(velocity, self.options.lr, out=gradient)
+        else:
+            gradient *= self.options.lr
+        parameter -= gradient

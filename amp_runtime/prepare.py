@@ -1,0 +1,87 @@
+"""A config to what a run needs: checked graph, data, settings. Starts nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from amp_runtime import names
+from amp_runtime.config import Config
+from amp_runtime.controller import ControllerSettings
+from amp_runtime.data import TRAIN, VALID, load_split
+from amp_runtime.data.dataset import Dataset
+from amp_runtime.errors import GraphError
+from amp_runtime.graph import Graph
+from amp_runtime.models import build_model
+from amp_runtime.node import Kinds
+from amp_runtime.spec import ArraySpec
+from amp_runtime.stages import Target
+from amp_runtime.updates import Schedule
+from amp_runtime.wiring import Wiring
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything that a run is made of, checked."""
+
+    config: Config
+    wiring: Wiring
+    train: Dataset
+    valid: Dataset
+    settings: ControllerSettings
+
+
+def prepare(config: Config, kinds: Kinds) -> Prepared:
+    """Load the data and build the graph.
+
+    Raises:
+        AmpError: from the data source, the model's builder or a graph check; its place
+            names the line of the config.
+    """
+    names.search_also(config.folder)
+    source: Any = config.data.source
+    if names.is_qualified(source):
+        source = names.resolve(source, what="a data source", where=config.place("data.source"))
+    datasets = []
+    for split in (TRAIN, VALID):
+        loaded = load_split(
+            source, split, config.seed, config.data.options, where=config.place("data")
+        )
+        datasets.append(loaded.astype(config.dtype))
+    train, valid = datasets
+    graph = Graph(
+        kinds,
+        fields={
+            name: ArraySpec(field.values.shape[1:], field.values.dtype.name)
+            for name, field in train.fields.items()
+        },
+        batch=config.data.batch,
+        dtype=config.dtype,
+        training=config.node_defaults(),
+        overrides=config.node_overrides(),
+    )
+    try:
+        build_model(
+            graph, config.model.builder, config.model.options, where=config.place("model.builder")
+        )
+        wiring = graph.build()
+    except GraphError as error:
+        raise error.at(config.place("model")) from error.__cause__
+    return Prepared(config, wiring, train, valid, controller_settings(config))
+
+
+def controller_settings(config: Config) -> ControllerSettings:
+    training, target = config.training, config.training.target
+    rows = training.max_active_rows
+    return ControllerSettings(
+        seed=config.seed,
+        max_epochs=training.max_epochs,
+        max_active_keys=training.max_active_keys,
+        max_active_rows=None if rows == "auto" else rows,
+        update_every=training.update_every,
+        schedule=Schedule(training.schedule),
+        target=Target(target.metric, target.at_least, target.at_most) if target else None,
+        verify=config.verify,
+        start_timeout_s=config.runtime.start_timeout_s,
+        stall_timeout_s=config.runtime.stall_timeout_s,
+    )

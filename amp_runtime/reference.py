@@ -1,0 +1,106 @@
+"""The whole runtime in one process, without sockets: for debugging and as the oracle.
+
+The same controller and the same nodes as in a real run, driven by a loop that hands
+every message on at once. Deterministic: two runs are equal to the bit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from amp_runtime.controller import (
+    Action,
+    Controller,
+    ControllerSettings,
+    Finished,
+    Inject,
+    StageDone,
+    ToWorker,
+)
+from amp_runtime.data.dataset import Dataset
+from amp_runtime.errors import InvariantError
+from amp_runtime.node import Kinds
+from amp_runtime.node_host import HostSettings, NodeHost
+from amp_runtime.protocol import CONTROLLER, Hello, Link, Linked, Record, Stop
+from amp_runtime.stages import StageResult
+from amp_runtime.wiring import Wiring
+
+
+class Reference:
+    """Runs a graph to its end in this process.
+
+    Args:
+        on_stage: called with each stage's result.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        kinds: Kinds,
+        train: Dataset,
+        valid: Dataset,
+        settings: ControllerSettings,
+        on_stage: Callable[[StageResult], None] = lambda result: None,
+    ) -> None:
+        peer_of = [1] * len(wiring.nodes)
+        host_settings = HostSettings(peer_of, settings.seed, settings.verify, settings.schedule)
+        self.controller = Controller(wiring, train, valid, settings, peer_of)
+        self.host = NodeHost(wiring, kinds, host_settings, peer=1)
+        self.results: list[StageResult] = []
+        self._on_stage = on_stage
+        self._actions: deque[Action] = deque()
+        self._finished: Finished | None = None
+        self._ticks = 0
+
+    def run(self) -> Finished:
+        """Run to the end and return what a real run would.
+
+        Raises:
+            InvariantError: nothing is left to do, and the run is not over.
+        """
+        self._act(self.controller.on_record(Hello(0, 0, [], 1, "", 0), self._now()))
+        while self._finished is None:
+            outgoing = self.host.work()
+            if outgoing is None:
+                raise InvariantError(
+                    f"nothing is left to do, but {self.controller.in_flight.instances} instances "
+                    "are in flight",
+                    fix="a node kind must answer every row",
+                )
+            for out in outgoing:
+                assert out.peer == CONTROLLER
+                self._act(self.controller.on_answers(out.message, self._now()))
+            self.host.settle()
+        return self._finished
+
+    def _now(self) -> float:
+        """Return a clock that counts calls, so that results never depend on real time."""
+        self._ticks += 1
+        return self._ticks * 1e-6
+
+    def _act(self, actions: list[Action]) -> None:
+        self._actions.extend(actions)
+        while self._actions:
+            match self._actions.popleft():
+                case ToWorker(record=record):
+                    self._obey(record)
+                case Inject(message=message):
+                    self.host.receive(message)
+                case StageDone(result=result):
+                    self.results.append(result)
+                    self._on_stage(result)
+                case Finished() as finished:
+                    self._finished = finished
+
+    def _obey(self, record: Record) -> None:
+        match record:
+            case Link():
+                replies: list[Record] = [Linked(0)]
+            case Stop():
+                replies = []
+            case _:
+                self.host.settle()
+                replies = self.host.on_record(record)
+        for reply in replies:
+            self._actions.extend(self.controller.on_record(reply, self._now()))

@@ -1,0 +1,187 @@
+"""The same models in plain PyTorch: what our training must be equal to.
+
+Parameters come and go as `{node name: {parameter name: numpy array}}`, in our
+layout: a linear's weight is [in, out] (y = x @ weight + bias), an embedding's
+table is [entries, features]. A batch is a pair (inputs, labels), labels int [n].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+Parameters = Mapping[str, Mapping[str, np.ndarray]]
+Batch = tuple[Any, Any]
+
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+
+
+class Linear(nn.Module):
+    """y = x @ weight + bias."""
+
+    def __init__(self, weight: np.ndarray, bias: np.ndarray, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(weight, dtype=dtype))
+        self.bias = nn.Parameter(torch.tensor(bias, dtype=dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.weight.T, self.bias)
+
+
+class Embedding(nn.Module):
+    """Row `index` of the table; its gradient is dense."""
+
+    def __init__(self, table: np.ndarray, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.tensor(table, dtype=dtype))
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return functional.embedding(index, self.table)
+
+
+class NamedNodes(nn.Module):
+    """A model whose parts are called as the nodes of our graph are."""
+
+    def __init__(self, parameters: Parameters, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.nodes = nn.ModuleDict(
+            {
+                node: Embedding(**arrays, dtype=dtype)
+                if "table" in arrays
+                else Linear(**arrays, dtype=dtype)
+                for node, arrays in parameters.items()
+            }
+        )
+
+    def arrays(self) -> dict[str, dict[str, np.ndarray]]:
+        """Return the parameters in our form, new memory."""
+        return {
+            node: {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
+            for node, module in self.nodes.items()
+        }
+
+    def gradients(self) -> dict[str, dict[str, np.ndarray]]:
+        """Return dL/dparameter in our form, new memory."""
+        return {
+            node: {name: p.grad.numpy().copy() for name, p in module.named_parameters()}
+            for node, module in self.nodes.items()
+        }
+
+
+class ListReductionRNN(NamedNodes):
+    """h = relu(linear-1([embedding(token), h])) over the tokens, then linear-2(h).
+
+    h starts at zeros. Inputs are n sequences of int, of any lengths above 0.
+    """
+
+    def forward(self, sequences: Sequence[Any]) -> torch.Tensor:
+        """Return logits [n, labels]. An example that has ended keeps its h."""
+        embedding, cell, readout = (
+            self.nodes[name] for name in ("embedding", "linear-1", "linear-2")
+        )
+        tokens = nn.utils.rnn.pad_sequence(
+            [torch.as_tensor(np.asarray(s, np.int64)) for s in sequences], batch_first=True
+        )
+        lengths = torch.tensor([len(s) for s in sequences])
+        h = torch.zeros(len(sequences), cell.bias.shape[0], dtype=self.dtype)
+        for step in range(tokens.shape[1]):
+            new = torch.relu(cell(torch.cat([embedding(tokens[:, step]), h], dim=1)))
+            h = torch.where((step < lengths)[:, None], new, h)
+        return readout(h)
+
+
+class MLP(NamedNodes):
+    """linear-1 .. linear-k, a relu after each but the last. Inputs are [n, features]."""
+
+    def forward(self, x: Any) -> torch.Tensor:
+        y = torch.as_tensor(np.array(x), dtype=self.dtype)
+        for i in range(1, len(self.nodes) + 1):
+            y = self.nodes[f"linear-{i}"](y if i == 1 else torch.relu(y))
+        return y
+
+
+def loss_of(model: NamedNodes, batch: Batch) -> torch.Tensor:
+    """Return the mean cross-entropy over the batch's examples."""
+    inputs, labels = batch
+    target = torch.as_tensor(np.array(labels, np.int64).reshape(-1))
+    return functional.cross_entropy(model(inputs), target)
+
+
+def train_steps(
+    model: type[NamedNodes],
+    parameters: Parameters,
+    batches: Iterable[Batch],
+    optimizer: str,
+    options: Mapping[str, Any],
+    dtype: str = "float64",
+) -> dict[str, dict[str, np.ndarray]]:
+    """Take one optimiser step a batch, on the mean loss, and return the parameters.
+
+    Args:
+        model: ListReductionRNN or MLP.
+        parameters: where to start; not changed.
+        optimizer: `sgd` or `adam`; `options` are torch's own (lr, momentum, betas, eps).
+        dtype: `float32` or `float64`, of parameters and arithmetic.
+    """
+    net = model(parameters, getattr(torch, dtype))
+    stepper = OPTIMIZERS[optimizer](net.parameters(), **options)
+    for batch in batches:
+        stepper.zero_grad()
+        loss_of(net, batch).backward()
+        stepper.step()
+    return net.arrays()
+
+
+def loss_and_gradients(
+    model: type[NamedNodes], parameters: Parameters, batch: Batch, dtype: str = "float64"
+) -> tuple[float, dict[str, dict[str, np.ndarray]]]:
+    """Return the mean loss of one batch and its gradient for every parameter."""
+    net = model(parameters, getattr(torch, dtype))
+    loss = loss_of(net, batch)
+    loss.backward()
+    return loss.item(), net.gradients()
+
+
+def accuracy(model: type[NamedNodes], parameters: Parameters, batch: Batch, dtype: str) -> float:
+    """Return the share of a batch's examples whose largest logit is the label's."""
+    net = model(parameters, getattr(torch, dtype))
+    with torch.no_grad():
+        chosen = net(batch[0]).argmax(dim=1).numpy()
+    return float((chosen == np.asarray(batch[1]).reshape(-1)).mean())
+
+
+def random_parameters(shapes: Mapping[str, Any], seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """Return parameters drawn as PyTorch's own layers draw theirs.
+
+    Args:
+        shapes: {node name: (rows, columns)}; a node called `embedding...` gets a
+            table from a standard normal, any other a weight and a bias from
+            uniform(-k, k), k = 1 / sqrt(rows).
+    """
+    random = np.random.default_rng(seed)
+    made: dict[str, dict[str, np.ndarray]] = {}
+    for node, (rows, columns) in shapes.items():
+        if node.startswith("embedding"):
+            made[node] = {"table": random.normal(size=(rows, columns))}
+            continue
+        k = 1 / np.sqrt(rows)
+        made[node] = {
+            "weight": random.uniform(-k, k, (rows, columns)),
+            "bias": random.uniform(-k, k, columns),
+        }
+    return made
+
+
+LIST_REDUCTION_SHAPES = {"embedding": (14, 128), "linear-1": (256, 128), "linear-2": (128, 10)}
+MLP_SHAPES = {
+    "linear-1": (784, 784),
+    "linear-2": (784, 784),
+    "linear-3": (784, 784),
+    "linear-4": (784, 10),
+}

@@ -1,0 +1,82 @@
+"""A worker process: `python -m workers --plan FILE --worker N`. Started by the launcher.
+
+Its standard output and error are its log file. It ignores SIGINT, dumps all stacks on
+SIGUSR1, and dies with its controller.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+from amp_runtime import names
+from amp_runtime.blas import blas_kernel
+from amp_runtime.errors import AmpError
+from amp_runtime.log import Log
+from amp_runtime.plan import Plan
+from amp_runtime.protocol import Hello
+from amp_runtime.worker_loop import WorkerLoop, rss_bytes
+from workers.registry import Registry
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers", description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--worker", type=int, required=True)
+    given = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    faulthandler.enable(all_threads=True)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    log = Log(f"worker-{given.worker}")
+    try:
+        plan = Plan.read(given.plan)
+        _die_with(plan.controller_pid)
+        place = plan.placement.workers[given.worker]
+        log = Log(place.name)
+        _set_title(f"amp {plan.name} {place.name}")
+        names.search_also(plan.folder)
+        loop = WorkerLoop(plan, given.worker, Registry(), log)
+        # After all imports: libraries reset or inherit the mask.
+        os.sched_setaffinity(0, place.cores)
+    except AmpError as error:
+        # The launcher reads the last line of a worker that failed to start.
+        traceback.print_exc()
+        print(error.line(), file=sys.stderr, flush=True)
+        return error.exit_code
+    threads, kernel = blas_kernel()
+    log.info(
+        "started",
+        pid=os.getpid(),
+        cores=list(place.cores),
+        kinds=",".join(plan.wiring.nodes[i].kind for i in place.nodes),
+        blas=kernel,
+        blas_threads=threads,
+        rss_mb=rss_bytes() / 2**20,
+    )
+    cores = sorted(os.sched_getaffinity(0))
+    return loop.run(Hello(given.worker, os.getpid(), cores, threads, kernel, rss_bytes()))
+
+
+def _die_with(controller_pid: int) -> None:
+    """Have the kernel kill this process when the controller ends, however it ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != controller_pid:  # it ended before we asked
+        sys.exit(1)
+
+
+def _set_title(title: str) -> None:
+    from setproctitle import setproctitle
+
+    setproctitle(title)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

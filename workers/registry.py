@@ -1,0 +1,51 @@
+"""Node kinds by name; each class is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amp_runtime import names
+from amp_runtime.errors import UnknownKindError, nearest
+from amp_runtime.node import Node
+
+_KINDS = {
+    "bcast": "workers.bcast:Bcast",
+    "concat": "workers.concat:Concat",
+    "cond": "workers.cond:Cond",
+    "embedding": "workers.embedding:Embedding",
+    "isu": "workers.isu:Isu",
+    "linear": "workers.linear:Linear",
+    "phi": "workers.phi:Phi",
+    "relu": "workers.relu:Relu",
+    "sink": "workers.sink:Sink",
+    "softmax_cross_entropy": "workers.softmax_cross_entropy:SoftmaxCrossEntropy",
+}
+
+
+class Registry:
+    """Finds the class of a kind: one of ours by name, a user's by `package.module:Class`."""
+
+    def names(self) -> Sequence[str]:
+        return tuple(_KINDS)
+
+    def load(self, kind: str, *, where: str = "") -> type[Node]:
+        """Return the class of `kind`.
+
+        Raises:
+            UnknownKindError: no such kind, or the name leads to no node class.
+            FunctionNameError: `package.module:Class` does not resolve.
+        """
+        qualified = _KINDS.get(kind, kind)
+        if not names.is_qualified(qualified):
+            raise UnknownKindError(
+                f"unknown kind {kind!r}{nearest(kind, _KINDS)}",
+                where=where,
+                fix=f"use one of {', '.join(_KINDS)}, or package.module:Class for your own",
+            )
+        cls = names.resolve(qualified, what="a node kind", where=where)
+        if not (isinstance(cls, type) and issubclass(cls, Node)):
+            raise UnknownKindError(
+                f"{kind!r} is no node kind: {cls!r} does not derive from amp_runtime.node:Node",
+                where=where,
+            )
+        return cls

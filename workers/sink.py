@@ -1,0 +1,25 @@
+"""Where rows end that nobody needs: answers null at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amp_runtime.message import Answer, Emission, Mode, Rows
+from amp_runtime.node import Node
+from amp_runtime.spec import PortSpec
+
+
+class Sink(Node):
+    """Input `x`, no output."""
+
+    kind = "sink"
+    outputs = ()
+    is_end = True
+
+    @classmethod
+    def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
+        return {}
+
+    def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
+        return (Answer(rows.return_to, None),)
