@@ -6,16 +6,26 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from amp_runtime.errors import EXIT_OK, EXIT_USAGE, AmpError, UsageError
+
+if TYPE_CHECKING:
+    from amp_runtime.node import Kinds
 
 # What a verb needs is imported in it: `--help` and a typing error answer at once.
 
 
+def node_kinds() -> Kinds:
+    """Return the registry of node kinds, by name: the library never imports `workers`."""
+    from amp_runtime.names import resolve
+
+    registry: Kinds = resolve("workers.registry:Registry", what="the registry of node kinds")()
+    return registry
+
+
 def run(config_file: str, overrides: Sequence[str]) -> None:
     """Train CONFIG; key=value changes any key of it, as in training.max_active_keys=8."""
-    from workers.registry import Registry  # the only place where both meet
-
     from amp_runtime.config import load_config
     from amp_runtime.console import Console
     from amp_runtime.controller_loop import ControllerLoop
@@ -28,7 +38,7 @@ def run(config_file: str, overrides: Sequence[str]) -> None:
     started = time.monotonic()
     console = Console()
     config = load_config(config_file, overrides)
-    prepared = prepare(config, Registry())
+    prepared = prepare(config, node_kinds())
     cores = usable_cores()
     placement = process_per_node(prepared.wiring, cores)
     folder = RunFolder.create(config, overrides, cores)
@@ -107,6 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AmpError as error:
         if not isinstance(error, UsageError) and error.__cause__ is not None:
             print(f"caused by {type(error.__cause__).__name__}: {error.__cause__}", file=sys.stderr)
+        if len(getattr(error, "problems", ())) > 1:
+            print(error, file=sys.stderr)
         print(error.line(), file=sys.stderr)
         return error.exit_code
     return EXIT_OK

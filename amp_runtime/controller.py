@@ -37,7 +37,7 @@ from amp_runtime.protocol import (
     Structure,
 )
 from amp_runtime.spec import Array, Int32
-from amp_runtime.stages import Progress, Split, StageResult, Target, Tally
+from amp_runtime.stages import Progress, Split, StageResult, Tally, Target
 from amp_runtime.statistics import WorkerReport
 from amp_runtime.updates import Schedule
 from amp_runtime.wiring import CONTROLLER_NODE, Wiring, fields_of
@@ -163,9 +163,7 @@ class Controller:
             if node.parameterised
         }
         hears_of_retirement = {p for p, fields in self._fields.items() if fields}
-        self._hears_of_retirement = sorted(
-            hears_of_retirement | set(self._parameterised.values())
-        )
+        self._hears_of_retirement = sorted(hears_of_retirement | set(self._parameterised.values()))
         mean_rows = mean_rows_per_example(wiring, train) * wiring.batch
         max_rows = settings.max_active_rows or int(4 * settings.max_active_keys * mean_rows) + 1
         self.in_flight = InFlight(settings.max_active_keys, max_rows, verify=settings.verify)
@@ -329,9 +327,7 @@ class Controller:
     def _start_stage(self, split: Split, epoch: int, now: float) -> None:
         dataset = self._train if split is Split.TRAIN else self._valid
         training = split is Split.TRAIN
-        order = (
-            dataset.order(self.settings.seed, epoch) if training else np.arange(len(dataset))
-        )
+        order = dataset.order(self.settings.seed, epoch) if training else np.arange(len(dataset))
         self._stage = _Stage(
             split,
             epoch,
@@ -465,7 +461,9 @@ class Controller:
 
     def _stamp(self, return_port: int, columns: Int32) -> Int32:
         state = columns[:, ADDRESS_COLUMNS:]
-        stamped = np.concatenate([columns, state], axis=1) if self.settings.verify else columns.copy()
+        stamped = (
+            np.concatenate([columns, state], axis=1) if self.settings.verify else columns.copy()
+        )
         stamped[:, 0] = return_port
         stamped[:, 1] = self.in_flight.stamp(state)
         return stamped

@@ -216,5 +216,3 @@ class ControllerLoop:
         if self._stop_asked is not None and now - self._stop_asked > timeout_s:
             assert self.interruption is not None
             raise self.interruption
-
-

@@ -1,8 +1,8 @@
 """Nodes that emit several rows because of one, and sum the answers.
 
-    parent position: return address, answers owed, gradient sums
-        ^
-    child slots: one for each emitted row, each pointing to its parent
+parent position: return address, answers owed, gradient sums
+    ^
+child slots: one for each emitted row, each pointing to its parent
 """
 
 from __future__ import annotations

@@ -71,9 +71,7 @@ class Feed:
         first_instance: number of the first injection.
     """
 
-    def __init__(
-        self, wiring: Wiring, dataset: Dataset, order: Int64, first_instance: int
-    ) -> None:
+    def __init__(self, wiring: Wiring, dataset: Dataset, order: Int64, first_instance: int) -> None:
         self._wiring = wiring
         self._dataset = dataset
         self._order = order
@@ -166,12 +164,14 @@ class Feed:
         """Return all columns (addresses zero) and the payload for one input."""
         k = len(examples)
         if spec.each == PerExample:
-            row_example = np.arange(k)
+            row_example = np.arange(k, dtype=np.int32)
             position, n_rows = np.zeros(k, np.int32), np.ones(k, np.int32)
         else:
             gathered = self._dataset.gather(spec.each, examples)
             row_example, position, n_rows = (
-                gathered.row_example, gathered.position, gathered.counts,
+                gathered.row_example,
+                gathered.position,
+                gathered.counts,
             )
         schema, batch = spec.spec.schema, self._wiring.batch
         matrix = np.zeros((len(row_example), ADDRESS_COLUMNS + len(schema.names)), np.int32)
@@ -187,13 +187,13 @@ class Feed:
             else:
                 matrix[:, at] = self._aligned(spec, source, examples, n_rows)
         payload = {}
-        for array, source in spec.payload.items():
+        for array, field in spec.payload.items():
             array_spec = spec.spec.arrays[array]
-            if source is None:
+            if field is None:
                 shape = (len(row_example), *array_spec.shape)
                 payload[array] = np.zeros(shape, array_spec.numpy_dtype)
             else:
-                payload[array] = self._aligned(spec, source, examples, n_rows)
+                payload[array] = self._aligned(spec, field, examples, n_rows)
         try:
             schema.pack(matrix[:, ADDRESS_COLUMNS:])
         except KeyOverflowError as error:

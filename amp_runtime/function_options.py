@@ -10,6 +10,7 @@ so a user's own function is checked as strictly as ours, with nothing to registe
 from __future__ import annotations
 
 import inspect
+import json
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -67,10 +68,13 @@ def function_options(
     for name, parameter in named.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
             raise ConfigError(f"{what} needs option {name!r}", where=where, fix=f"set {name}")
+    checked = {}
     for name, value in options.items():
+        checked[name] = value
         if name in hints:
-            _check_type(value, hints[name], f"option {name!r} of {what}", where)
-    return dict(options)
+            said = f"option {name!r} of {what}"
+            checked[name] = _checked(value, hints[name], said, where)
+    return checked
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
@@ -85,13 +89,14 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _check_type(value: Any, annotation: Any, what: str, where: str) -> None:
+def _checked(value: Any, annotation: Any, what: str, where: str) -> Any:
     # pydantic takes 80 ms to import: only who reads a config pays
     from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticUserError
 
     try:
-        TypeAdapter(annotation).validate_python(value, strict=True)
+        # As JSON: there a list stands for a tuple too, as it does in YAML.
+        return TypeAdapter(annotation).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         rule = error.errors(include_url=False)[0]["msg"]
         raise ConfigError(
@@ -99,5 +104,5 @@ def _check_type(value: Any, annotation: Any, what: str, where: str) -> None:
             where=where,
             fix=f"its type is {inspect.formatannotation(annotation)}",
         ) from None
-    except PydanticUserError:  # an annotation that is a class of the user's own: let it pass
-        return
+    except (PydanticUserError, TypeError):  # a class of the user's own: let it pass
+        return value

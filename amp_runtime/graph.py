@@ -1,11 +1,11 @@
 """Building a model: nodes, ports, edges, state columns; `build()` checks it all.
 
-    graph = Graph(kinds, fields=dataset_fields, batch=100)
-    graph.state(step=4)                                 # a column of 4 bits
-    tokens = graph.input("tokens", each="tokens", state={"step": POSITION}, payload={"x": "tokens"})
-    embedded = graph.add("embedding", "embedding", tokens, entries=14, features=128)
-    ...
-    wiring = graph.build()
+graph = Graph(kinds, fields=dataset_fields, batch=100)
+graph.state(step=4)                                 # a column of 4 bits
+tokens = graph.input("tokens", each="tokens", state={"step": POSITION}, payload={"x": "tokens"})
+embedded = graph.add("embedding", "embedding", tokens, entries=14, features=128)
+...
+wiring = graph.build()
 """
 
 from __future__ import annotations
@@ -29,12 +29,33 @@ from amp_runtime.errors import (
 from amp_runtime.names import resolve, structure_fields
 from amp_runtime.node import Kinds, Node
 from amp_runtime.optim import OPTIMIZERS
-from amp_runtime.spec import EXAMPLE, INSTANCE, INSTANCE_KEY_BITS, MAX_KEY_BITS
-from amp_runtime.spec import ArraySpec, PortSpec, StateSchema
-from amp_runtime.wiring import CONTROLLER_NODE, POSITION, Edge, InputSpec, NodeSpec, PerExample, Wiring
+from amp_runtime.spec import (
+    EXAMPLE,
+    INSTANCE,
+    INSTANCE_KEY_BITS,
+    MAX_KEY_BITS,
+    ArraySpec,
+    PortSpec,
+    StateSchema,
+)
+from amp_runtime.wiring import (
+    CONTROLLER_NODE,
+    POSITION,
+    Edge,
+    InputSpec,
+    NodeSpec,
+    PerExample,
+    Wiring,
+    fields_of,
+)
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
-TRAINING_OPTIONS = ("optimizer", "update_every", "min_update_frequency")
+DEFAULT_TRAINING: Mapping[str, Any] = {
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "update_every": 100,
+    "min_update_frequency": "auto",
+}
+TRAINING_OPTIONS = tuple(DEFAULT_TRAINING)
 
 __all__ = ["POSITION", "Graph", "NodeHandle", "OutPort", "PerExample", "zeros"]
 
@@ -178,7 +199,8 @@ class Graph:
                 f"{sorted(self._columns)}",
                 where=where,
             )
-        arrays, sources = {}, {}
+        arrays: dict[str, ArraySpec] = {}
+        sources: dict[str, str | None] = {}
         for array, source in payload.items():
             if isinstance(source, zeros):
                 arrays[array], sources[array] = ArraySpec(tuple(source.shape), self.dtype), None
@@ -203,7 +225,7 @@ class Graph:
         self._check_name(name, where)
         cls = self._kinds.load(kind, where=where)
         overrides = self._overrides.get(name, {})
-        training = self._training_options(cls, {**options, **overrides}, where)
+        training = self._training_options(cls, options, overrides, where)
         # Imported here: functions on states stand beside a builder, so workers import
         # this module too, and have no use for pydantic.
         from amp_runtime.options import validate_options
@@ -281,12 +303,11 @@ class Graph:
                 )
             )
         edges = tuple(Edge(o.node, o.port, i.node, i.port) for o, i in self._edges)
-        needed = dict.fromkeys(field for node in nodes for field in node.fields)
         wiring = Wiring(
             nodes=tuple(nodes),
             inputs=tuple(self._inputs),
             edges=edges,
-            fields={name: self._field(name, "") for name in needed},
+            fields={name: self._field(name, "") for name in fields_of(nodes)},
             dtype=self.dtype,
             batch=self.batch,
         )
@@ -326,39 +347,37 @@ class Graph:
         return spec if spec.dtype == "int32" else ArraySpec(spec.shape, self.dtype)
 
     def _training_options(
-        self, cls: type[Node], options: Mapping[str, Any], where: str
+        self,
+        cls: type[Node],
+        options: Mapping[str, Any],
+        overrides: Mapping[str, Any],
+        where: str,
     ) -> dict[str, Any]:
-        from amp_runtime.options import validate_options
-
-        given = {k: v for k, v in options.items() if k in TRAINING_OPTIONS}
+        """Return the training options of a node: defaults, the builder's, the user's."""
+        layers = [
+            {k: v for k, v in given.items() if k in TRAINING_OPTIONS}
+            for given in (options, overrides)
+        ]
         if not cls.parameterised:
-            if given:
-                raise UnknownOptionError(
-                    f"option {next(iter(given))!r} is for nodes with parameters", where=where
-                )
+            for given in layers:
+                if given:
+                    raise UnknownOptionError(
+                        f"option {next(iter(given))!r} is for nodes with parameters", where=where
+                    )
             return {}
-        training = {"update_every": 100, "min_update_frequency": "auto", **self._training, **given}
-        if "optimizer" in given and "optimizer" in self._training:
-            # `nodes.x.optimizer.lr` alone keeps the default's name and other options
-            if given["optimizer"].get("name") in (None, self._training["optimizer"]["name"]):
-                training["optimizer"] = {**self._training["optimizer"], **given["optimizer"]}
+        training: dict[str, Any] = {**DEFAULT_TRAINING, **self._training}
+        for given in layers:
+            if "optimizer" in given:
+                given["optimizer"] = _laid_over(training["optimizer"], given["optimizer"])
+            training |= given
         for key in ("update_every", "min_update_frequency"):
             value = training[key]
-            auto = key == "min_update_frequency" and value == "auto"
-            if not auto and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise BadOptionError(f"option {key!r}: {value!r} is not a whole number >= 1", where=where)
-        optimizer = dict(training.get("optimizer", {"name": "sgd", "lr": 0.1}))
-        name = optimizer.pop("name", None)
-        if name not in OPTIMIZERS:
-            raise UnknownOptionError(
-                f"unknown optimizer {name!r}{nearest(str(name), OPTIMIZERS)}",
-                where=where,
-                fix=f"use one of {', '.join(OPTIMIZERS)}",
-            )
-        checked = validate_options(
-            OPTIMIZERS[name].Options, optimizer, where=f"{where}, optimizer {name}"
-        )
-        training["optimizer"] = {"name": name, **_plain_options(checked)}
+            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+            if not is_count and not (key == "min_update_frequency" and value == "auto"):
+                raise BadOptionError(
+                    f"option {key!r}: {value!r} is not a whole number >= 1", where=where
+                )
+        training["optimizer"] = _checked_optimizer(training["optimizer"], where)
         return training
 
     def _only_output(self, handle: NodeHandle) -> OutPort:
@@ -464,6 +483,31 @@ class Graph:
         for field in needed:
             self._field(field, draft.where)
         return tuple(dict.fromkeys(needed))
+
+
+def _laid_over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `given` optimizer options over `base`; of another optimizer, instead of it."""
+    same = given.get("name") in (None, base["name"])
+    return {**base, **given} if same else dict(given)
+
+
+def _checked_optimizer(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return all options of an optimizer, `name` among them."""
+    from amp_runtime.options import validate_options
+
+    options = dict(given)
+    name = options.pop("name")
+    if name not in OPTIMIZERS:
+        raise UnknownOptionError(
+            f"unknown optimizer {name!r}{nearest(str(name), OPTIMIZERS)}",
+            where=where,
+            fix=f"use one of {', '.join(OPTIMIZERS)}",
+        )
+    where = f"{where}, optimizer {name}"
+    return {
+        "name": name,
+        **_plain_options(validate_options(OPTIMIZERS[name].Options, options, where=where)),
+    }
 
 
 def _plain_options(options: Any) -> dict[str, Any]:

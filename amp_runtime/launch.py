@@ -88,9 +88,7 @@ class Launcher:
         place = self._plan.placement.workers[number]
         log_file = self._log_folder / f"{place.name}.0.log"
         package_root = str(Path(amp_runtime.__file__).parent.parent)
-        python_path = os.pathsep.join(
-            [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        )
+        python_path = os.pathsep.join([package_root, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {
             **os.environ,
             **dict.fromkeys(BLAS_THREAD_VARIABLES, str(len(place.cores))),

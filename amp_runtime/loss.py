@@ -27,7 +27,9 @@ class Loss(Node):
         self._metrics: dict[Mode, Metrics] = {mode: {} for mode in Mode}
 
     @classmethod
-    def infer(cls, options: object, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
+    def infer(
+        cls, options: object, inputs: Mapping[str, PortSpec], dtype: str
+    ) -> dict[str, PortSpec]:
         return {}
 
     @abstractmethod

@@ -10,7 +10,7 @@ and among forward rows the oldest instance goes first.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -95,7 +95,8 @@ class NodeHost:
 
     Args:
         kinds: finds node classes.
-        clock: seconds, for busy shares.
+        clock: CPU seconds of this thread, for busy shares: with more workers than cores,
+            wall time would count the neighbours too.
         facts: what the loop knows about its process, for reports.
     """
 
@@ -105,7 +106,7 @@ class NodeHost:
         kinds: Kinds,
         settings: HostSettings,
         peer: int,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.thread_time,
         facts: Callable[[], ProcessFacts] = ProcessFacts,
     ) -> None:
         self.wiring = wiring
@@ -114,9 +115,7 @@ class NodeHost:
         self._clock = clock
         self._facts = facts
         self._numbers = [i for i, p in enumerate(settings.peer_of) if p == peer]
-        self._input_specs = [
-            wiring.nodes[node].inputs[port] for node, port in wiring.input_ports
-        ]
+        self._input_specs = [wiring.nodes[node].inputs[port] for node, port in wiring.input_ports]
         self._peer_of_return = [
             CONTROLLER if node == CONTROLLER_NODE else settings.peer_of[node]
             for node, _ in wiring.return_ports
@@ -292,8 +291,8 @@ class NodeHost:
                 node.apply_left_over()
         report = self.report()
         if record.reset_metrics:
-            for node in self.nodes.values():
-                node.reset_metrics()
+            for any_node in self.nodes.values():
+                any_node.reset_metrics()
         return Acknowledged(self.peer - 1, record.barrier, report.to_plain())
 
     def _node_report(self, number: int) -> NodeReport:
@@ -396,7 +395,9 @@ class NodeHost:
         forward = message.direction is Direction.FORWARD
         ports = self.wiring.input_ports if forward else self.wiring.return_ports
         if not 0 <= message.port < len(ports) or ports[message.port][0] not in self.nodes:
-            raise WireError(f"port {message.port} of a {message.direction.name} message is not here")
+            raise WireError(
+                f"port {message.port} of a {message.direction.name} message is not here"
+            )
         node, port = ports[message.port]
         spec = self.wiring.nodes[node]
         port_spec = spec.inputs[port] if forward else spec.outputs[port]

@@ -12,9 +12,7 @@ HEADERS = (
 )  # fmt: skip
 
 
-def closing_table(
-    reports: Mapping[int, WorkerReport], placement: Placement, seconds: float
-) -> str:
+def closing_table(reports: Mapping[int, WorkerReport], placement: Placement, seconds: float) -> str:
     """Return a table of all nodes, as text.
 
     Args:

@@ -1,12 +1,12 @@
 """`runs/<name>-<time>/`: everything that a run leaves behind, for people and programs.
 
-    config.yaml               all keys, defaults included; can be run again
-    manifest.json             commit, versions, host, cores, BLAS kernel, start and end
-    plan.json                 the graph and its placement, as the workers read it
-    metrics.jsonl             one line per stage
-    report.txt                the closing table
-    parameters.safetensors    <node>.<parameter>, as they were at the end
-    logs/<worker>.<incarnation>.log
+config.yaml               all keys, defaults included; can be run again
+manifest.json             commit, versions, host, cores, BLAS kernel, start and end
+plan.json                 the graph and its placement, as the workers read it
+metrics.jsonl             one line per stage
+report.txt                the closing table
+parameters.safetensors    <node>.<parameter>, as they were at the end
+logs/<worker>.<incarnation>.log
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RunFolder:
         Raises:
             OutputError: it cannot be made or written.
         """
-        stem = f"{config.name}-{datetime.now():%Y%m%d-%H%M%S}"
+        stem = f"{config.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
         base = Path(config.runtime.runs)
         try:
             base.mkdir(parents=True, exist_ok=True)

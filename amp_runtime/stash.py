@@ -103,7 +103,9 @@ class Stash:
         self._mark[positions] = order
         twice = self._mark[positions] != order
         if twice.any():
-            raise self._unmatched(slots, int(np.flatnonzero(twice)[0]), "named twice in one message")
+            raise self._unmatched(
+                slots, int(np.flatnonzero(twice)[0]), "named twice in one message"
+            )
         self._status[positions] = _ANSWERED
         return positions
 
@@ -126,7 +128,9 @@ class Stash:
                 self._columns[name] = column
             column[positions] = array
 
-    def column(self, name: str, shape: tuple[int, ...], dtype: type | np.dtype[np.generic]) -> Array:
+    def column(
+        self, name: str, shape: tuple[int, ...], dtype: type | np.dtype[np.generic]
+    ) -> Array:
         """Return a whole column, made on first use; a later `allocate` may replace it."""
         if name not in self._columns:
             self._columns[name] = np.zeros((self.capacity, *shape), dtype)

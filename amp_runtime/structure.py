@@ -20,7 +20,8 @@ def ranges(starts: Array, counts: Array) -> Int64:
     counts = np.asarray(counts, np.int64)
     total = int(counts.sum())
     ends = np.cumsum(counts)
-    return np.arange(total) + np.repeat(np.asarray(starts, np.int64) - (ends - counts), counts)
+    firsts: Int64 = np.repeat(np.asarray(starts, np.int64) - (ends - counts), counts)
+    return firsts + np.arange(total)
 
 
 class InstanceTable:
@@ -162,7 +163,9 @@ class StructureArena:
         if self._examples > 256 and 2 * self._live_examples < self._examples:
             self._compact()
         positions = self._table.add(arrays["instances"].astype(np.int64))
-        self._table.columns["first"][positions] = self._examples + np.cumsum(n_examples) - n_examples
+        self._table.columns["first"][positions] = (
+            self._examples + np.cumsum(n_examples) - n_examples
+        )
         self._table.columns["examples"][positions] = n_examples
         for name in self.fields:
             counts = arrays[f"#{name}"].astype(np.int64)
@@ -190,12 +193,13 @@ class StructureArena:
             MissingStructureError: no such field, instance, example or element.
         """
         row = self._rows(name, columns)
-        bad = (np.asarray(index) < 0) | (index >= self._counts[name].values[row])
+        n_elements = self._counts[name].values[row]
+        bad = (np.asarray(index) < 0) | (index >= n_elements)
         if bad.any():
             at = int(np.flatnonzero(np.broadcast_to(bad, row.shape))[0])
             raise MissingStructureError(
-                f"element {int(np.broadcast_to(index, row.shape)[at])} of structure field {name!r}, "
-                f"which has {int(self._counts[name].values[row[at]])} in this example",
+                f"element {int(np.broadcast_to(index, row.shape)[at])} of structure field "
+                f"{name!r}, which has {int(n_elements[at])} in this example",
                 where=_place(columns, at),
             )
         values: Array = self._values[name].values[self._starts[name].values[row] + index]

@@ -121,9 +121,7 @@ class Wiring:
     def target(self) -> Mapping[tuple[int, str], int]:
         """Number of the input port that each output port (or input) leads to."""
         number = {key: i for i, key in enumerate(self.input_ports)}
-        return {
-            (e.source, e.source_port): number[e.target, e.target_port] for e in self.edges
-        }
+        return {(e.source, e.source_port): number[e.target, e.target_port] for e in self.edges}
 
     def arrivals(self, mode: Mode) -> Mapping[int, frozenset[int]]:
         """Return, for each input port, the return ports that its rows can carry."""
@@ -250,7 +248,15 @@ class Wiring:
         )
 
 
-_PLAIN_NODE_FIELDS = ("name", "kind", "transparent", "one_to_one", "parameterised", "is_end", "load")
+_PLAIN_NODE_FIELDS = (
+    "name",
+    "kind",
+    "transparent",
+    "one_to_one",
+    "parameterised",
+    "is_end",
+    "load",
+)
 
 
 def _specs_to_plain(specs: Mapping[str, PortSpec]) -> dict[str, Any]:

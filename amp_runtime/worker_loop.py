@@ -79,7 +79,7 @@ class WorkerLoop:
             try:
                 while not self._stopped:
                     self._turn()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a node raises is reported
                 self._fault(error)
                 return 70
         self._log.info("stopped", cpu_s=_cpu_s(), rss_mb=rss_bytes() / 2**20)
@@ -101,9 +101,7 @@ class WorkerLoop:
         now = time.monotonic()
         if now - self._last_status >= STATUS_EVERY_S:
             self._last_status = now
-            self._link.send_record(
-                CONTROLLER, Status(self._worker, self._host.report().to_plain())
-            )
+            self._link.send_record(CONTROLLER, Status(self._worker, self._host.report().to_plain()))
 
     def _obey(self, record: Record) -> None:
         match record:

@@ -43,6 +43,7 @@ def main() -> int:
         log = Log(place.name)
         _set_title(f"amp {plan.name} {place.name}")
         names.search_also(plan.folder)
+        os.sched_setaffinity(0, place.cores)
         loop = WorkerLoop(plan, given.worker, Registry(), log)
         # After all imports: libraries reset or inherit the mask.
         os.sched_setaffinity(0, place.cores)

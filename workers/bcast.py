@@ -29,12 +29,14 @@ class Bcast(FanOut):
 
     @classmethod
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
-        return {port: inputs["x"] for port in options.outputs}
+        return dict.fromkeys(options.outputs, inputs["x"])
 
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
         outputs = self.options.outputs
         parents = self.open_parents(rows, len(outputs))
         return [
-            Emission(out, Rows(self.open_children(out, parents, rows.state), rows.payload, rows.width))
+            Emission(
+                out, Rows(self.open_children(out, parents, rows.state), rows.payload, rows.width)
+            )
             for out in outputs
         ]

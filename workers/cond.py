@@ -36,7 +36,7 @@ class Cond(Node):
 
     @classmethod
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
-        return {port: inputs["x"] for port in options.outputs}
+        return dict.fromkeys(options.outputs, inputs["x"])
 
     @classmethod
     def state_functions(cls, options: Any) -> Sequence[str]:

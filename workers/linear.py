@@ -48,7 +48,7 @@ class Linear(Parameterised):
     def load(cls, options: Any, inputs: Mapping[str, PortSpec]) -> float:
         (spec,) = inputs["x"].arrays.values()
         # y, dx and dW are 2 * in * out operations each, at some 50 per nanosecond.
-        return 1.0 + 6 * spec.shape[0] * options.features / 50e3
+        return 3.0 + 6.0 * spec.shape[0] * int(options.features) / 50e3
 
     def __init__(self, context: NodeContext) -> None:
         ((self._input, _),) = context.inputs["x"].arrays.items()

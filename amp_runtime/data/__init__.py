@@ -30,8 +30,10 @@ SOURCES: Mapping[str, Source] = {
 }
 
 
-def check_source(source: str | Source, options: Mapping[str, Any], *, where: str = "") -> Source:
-    """Return the function of a source, its options checked, without loading anything.
+def check_source(
+    source: str | Source, options: Mapping[str, Any], *, where: str = ""
+) -> tuple[Source, dict[str, Any]]:
+    """Return the function of a source and its options, checked, without loading anything.
 
     Args:
         source: a name in `SOURCES`, or the function that `package.module:function`
@@ -49,8 +51,10 @@ def check_source(source: str | Source, options: Mapping[str, Any], *, where: str
             fix=f"use {', '.join(SOURCES)}, or package.module:function",
         )
     function = SOURCES[source] if isinstance(source, str) else source
-    function_options(function, options, given=("split", "seed"), what=_title(source), where=where)
-    return function
+    checked = function_options(
+        function, options, given=("split", "seed"), what=_title(source), where=where
+    )
+    return function, checked
 
 
 def load_split(
@@ -68,10 +72,10 @@ def load_split(
             user's source raises becomes a DataError that names the line; the
             exception is its cause.
     """
-    function = check_source(source, options, where=where)
+    function, checked = check_source(source, options, where=where)
     place = f"{_title(source)}, split {split}"
     try:
-        made = function(split, seed, **options)
+        made = function(split, seed, **checked)
         if isinstance(made, Dataset):
             return Dataset(made.fields, made.n_examples, place)
         if isinstance(made, Iterable) and not isinstance(made, str | Mapping):

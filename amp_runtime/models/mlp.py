@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from amp_runtime.graph import Graph, PerExample
+from amp_runtime.graph import Graph, NodeHandle, OutPort, PerExample
 
 
-def build(
-    graph: Graph, *, hidden: tuple[int, ...] = (784, 784, 784), classes: int = 10
-) -> None:
+def build(graph: Graph, *, hidden: tuple[int, ...] = (784, 784, 784), classes: int = 10) -> None:
     """Build the classifier of images: one linear per layer, relu fused behind all but the last.
 
     Args:
@@ -16,7 +14,9 @@ def build(
         classes: labels are 0 to classes - 1.
     Source: AMPNet, arXiv:1705.09786, MNIST.
     """
-    layer = graph.input("pixels", each=PerExample, state={}, payload={"x": "pixels"})
+    layer: OutPort | NodeHandle = graph.input(
+        "pixels", each=PerExample, state={}, payload={"x": "pixels"}
+    )
     for number, width in enumerate(hidden, start=1):
         name = f"linear-{number}"
         layer = graph.add("linear", name, layer, features=width, activation="relu")

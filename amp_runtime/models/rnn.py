@@ -1,12 +1,12 @@
 """A recurrent network over token sequences; the last state is classified.
 
-    tokens -> embedding ----------------+
-                                        v
-    start -> loop (phi) ---------> joined (concat) -> linear-1 -> step (isu) -> more (cond)
-              ^                                                                  |      |
-              +--------------------------- yes ----------------------------------+      no
-                                                                                        v
-                                                                        linear-2 -> loss
+tokens -> embedding ----------------+
+                                    v
+start -> loop (phi) ---------> joined (concat) -> linear-1 -> step (isu) -> more (cond)
+          ^                                                                  |      |
+          +--------------------------- yes ----------------------------------+      no
+                                                                                    v
+                                                                    linear-2 -> loss
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def build(
     Source: AMPNet, arXiv:1705.09786, list reduction.
     """
     graph.state(step=step_bits)
-    tokens = graph.input(
-        "tokens", each="tokens", state={"step": POSITION}, payload={"x": "tokens"}
+    tokens = graph.input("tokens", each="tokens", state={"step": POSITION}, payload={"x": "tokens"})
+    start = graph.input(
+        "start", each=PerExample, state={"step": 0}, payload={"x": zeros((hidden,))}
     )
-    start = graph.input("start", each=PerExample, state={"step": 0}, payload={"x": zeros((hidden,))})
 
     embedded = graph.add("embedding", "embedding", tokens, entries=vocabulary, features=embedding)
     loop = graph.add("phi", "loop", start, inputs=("start", "again"))
