@@ -10,7 +10,7 @@ and among forward rows the oldest instance goes first.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,7 +40,7 @@ from amp_runtime.protocol import (
     SendParameters,
     Structure,
 )
-from amp_runtime.spec import Int32
+from amp_runtime.spec import ArraySpec, Int32
 from amp_runtime.statistics import NodeReport, ProcessFacts, WorkerReport
 from amp_runtime.structure import StructureArena
 from amp_runtime.updates import Schedule, UpdatePolicy
@@ -87,6 +87,21 @@ class _Queue:
     oldest: int = 1 << 31
 
 
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What a message to one port must be.
+
+    Attributes:
+        n_state: state columns of the port's schema.
+        n_columns: of the message's matrix.
+    """
+
+    arrays: Mapping[str, ArraySpec]
+    n_state: int
+    n_columns: int
+    where: str
+
+
 class NodeHost:
     """Runs the nodes of peer `peer`.
 
@@ -115,7 +130,6 @@ class NodeHost:
         self._clock = clock
         self._facts = facts
         self._numbers = [i for i, p in enumerate(settings.peer_of) if p == peer]
-        self._input_specs = [wiring.nodes[node].inputs[port] for node, port in wiring.input_ports]
         self._peer_of_return = [
             CONTROLLER if node == CONTROLLER_NODE else settings.peer_of[node]
             for node, _ in wiring.return_ports
@@ -126,6 +140,8 @@ class NodeHost:
         self.nodes: dict[int, Node] = {
             i: self._make(kinds, i, wiring.nodes[i]) for i in self._numbers
         }
+        self._forward_ports = self._expected(wiring.input_ports, forward=True)
+        self._return_ports = self._expected(wiring.return_ports, forward=False)
         self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
         self._counters = {i: _Counters() for i in self._numbers}
         self._backward: dict[Any, _Queue] = {}
@@ -196,7 +212,7 @@ class NodeHost:
             number, port = self.wiring.input_ports[message.port]
             node = self.nodes[number]
             self.working_on = node.name
-            width = len(self._input_specs[message.port].schema.names)
+            width = self._forward_ports[message.port].n_state
             rows = Rows(message.columns, message.payload or {}, width)
             results = node.forward(port, rows, message.mode)
         for result in results:
@@ -392,19 +408,29 @@ class NodeHost:
         return merge(self._forward.pop(key).messages)
 
     def _check(self, message: Message) -> None:
-        forward = message.direction is Direction.FORWARD
-        ports = self.wiring.input_ports if forward else self.wiring.return_ports
-        if not 0 <= message.port < len(ports) or ports[message.port][0] not in self.nodes:
+        ports = (
+            self._forward_ports if message.direction is Direction.FORWARD else self._return_ports
+        )
+        port = ports.get(message.port)
+        if port is None:
             raise WireError(
                 f"port {message.port} of a {message.direction.name} message is not here"
             )
-        node, port = ports[message.port]
-        spec = self.wiring.nodes[node]
-        port_spec = spec.inputs[port] if forward else spec.outputs[port]
-        state = len(port_spec.schema.names)
-        verify = self._settings.verify
-        width = ADDRESS_COLUMNS + state * (1 + verify) if forward else 1 + state * verify
-        where = f"node {spec.name!r}, port {port!r}"
-        if not len(message):
-            raise WireError("a message without rows", where=where)
-        check_payload(message, port_spec.arrays, where, width)
+        if not len(message.columns):
+            raise WireError("a message without rows", where=port.where)
+        check_payload(message, port.arrays, port.where, port.n_columns)
+
+    def _expected(self, ports: Sequence[tuple[int, str]], *, forward: bool) -> dict[int, _Expected]:
+        """Return what may come to each of `ports` that is a port of a node here."""
+        expected = {}
+        for number, (node, port) in enumerate(ports):
+            if node not in self.nodes:
+                continue
+            spec = self.wiring.nodes[node]
+            port_spec = spec.inputs[port] if forward else spec.outputs[port]
+            n_state = len(port_spec.schema.names)
+            n_origin = n_state if self._settings.verify else 0
+            n_columns = ADDRESS_COLUMNS + n_state + n_origin if forward else 1 + n_origin
+            where = f"node {spec.name!r}, port {port!r}"
+            expected[number] = _Expected(port_spec.arrays, n_state, n_columns, where)
+        return expected

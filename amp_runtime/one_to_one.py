@@ -113,8 +113,10 @@ class Parameterised(OneToOne):
         """Add the gradient of all `backpropagate` calls since the last time to `into`."""
 
     def keep(self, rows: Rows) -> Payload:
-        version = np.full(len(rows), self.version, np.int64)
-        return {"version": version, "instance": rows.state[:, 0]}
+        lineage = np.empty((len(rows), 2), np.int32)
+        lineage[:, 0] = self.version
+        lineage[:, 1] = rows.state[:, 0]
+        return {"lineage": lineage}
 
     def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
         answers = super().backward(port, slots, gradient)
@@ -124,8 +126,9 @@ class Parameterised(OneToOne):
 
     def accumulate(self) -> None:
         for positions in self._gradient_rows:
-            self.staleness.add(self.version - self.stash.take("version", positions))
-            self.updates.add(self.stash.take("instance", positions))
+            version, instance = self.stash.take("lineage", positions).T
+            self.staleness.add(self.version - version)
+            self.updates.add(instance)
         if self._gradient_rows:
             self.add_gradients(self.gradients)
             self._gradient_rows.clear()

@@ -22,8 +22,9 @@ MAX_POSITIONS = 1 << POSITION_BITS
 _POSITION_MASK = MAX_POSITIONS - 1
 _USE_MASK = (1 << 9) - 1
 
-_FREE, _OPEN, _ANSWERED = 0, 1, 2
-_STATUS_WORDS = {_FREE: "free", _OPEN: "open", _ANSWERED: "answered already"}
+_FREE = -1
+_ANSWERED = -2
+"""And below: an answered position holds -2 - its row in the message that answered it."""
 
 
 class Stash:
@@ -42,9 +43,10 @@ class Stash:
     def __init__(self, name: str, capacity: int = 256) -> None:
         self.name = name
         self._columns: dict[str, Array] = {}
-        self._status = np.zeros(capacity, np.uint8)
+        # One look-up tells whether a slot may be answered: an open position holds the
+        # slot that stands for it, any other a negative number.
+        self._open = np.full(capacity, _FREE, np.int32)
         self._uses = np.zeros(capacity, np.int32)
-        self._mark = np.zeros(capacity, np.int64)
         self._ring = np.arange(capacity)
         self._head = 0
         self._n_free = capacity
@@ -52,7 +54,7 @@ class Stash:
 
     @property
     def capacity(self) -> int:
-        return len(self._status)
+        return len(self._open)
 
     @property
     def used(self) -> int:
@@ -63,19 +65,16 @@ class Stash:
         """Return `n` positions, now open, the longest free first; [n], new memory."""
         if n > self._n_free:
             self._grow(n)
-        at = self._head + np.arange(n)
-        at %= self.capacity
-        positions = self._ring[at]
+        positions = self._ring.take(np.arange(self._head, self._head + n), mode="wrap")
         self._head = (self._head + n) % self.capacity
         self._n_free -= n
         self.peak = max(self.peak, self.used)
-        self._status[positions] = _OPEN
+        self._open[positions] = positions | (self._uses[positions] << POSITION_BITS)
         return positions
 
     def slots(self, positions: Int64) -> Int32:
-        """Return the slots that stand for `positions` in return addresses; int32 [rows]."""
-        slots: Int32 = (positions | (self._uses[positions] << POSITION_BITS)).astype(np.int32)
-        return slots
+        """Return the slots of open `positions`, as for return addresses; int32 [rows]."""
+        return self._open[positions]
 
     def peek(self, slots: Int32) -> Int64:
         """Return the positions of `slots`, all of which must be open.
@@ -84,10 +83,8 @@ class Stash:
             UnmatchedBackwardError: a slot is free (never issued) or answered already.
         """
         positions = (slots & _POSITION_MASK).astype(np.int64)
-        good = positions < self.capacity
-        inside = positions if good.all() else np.where(good, positions, 0)
-        good &= self._status[inside] == _OPEN
-        good &= (slots >> POSITION_BITS) == self._uses[inside]
+        # A position outside is clipped to the last one, whose slot is another.
+        good = self._open.take(positions, mode="clip") == slots
         if not good.all():
             raise self._unmatched(slots, int(np.flatnonzero(~good)[0]))
         return positions
@@ -99,24 +96,25 @@ class Stash:
             UnmatchedBackwardError: a slot is free, answered already, or named twice.
         """
         positions = self.peek(slots)
-        order = np.arange(len(positions))
-        self._mark[positions] = order
-        twice = self._mark[positions] != order
-        if twice.any():
-            raise self._unmatched(
-                slots, int(np.flatnonzero(twice)[0]), "named twice in one message"
-            )
-        self._status[positions] = _ANSWERED
+        marks = np.arange(_ANSWERED, _ANSWERED - len(positions), -1, dtype=np.int32)
+        self._open[positions] = marks
+        # Of a slot named twice only the last mark is left.
+        once = self._open[positions] == marks
+        if not once.all():
+            twice = int(np.flatnonzero(~once)[0])
+            raise self._unmatched(slots, twice, "named twice in one message")
         return positions
 
     def free(self, positions: Int64) -> None:
-        """Give positions back; what their columns hold may be overwritten."""
-        if not self._status[positions].all():
-            raise InvariantError(f"{self.name}: a stash position is freed twice")
-        self._status[positions] = _FREE
+        """Give answered positions back; what their columns hold may be overwritten."""
+        if (self._open[positions] > _ANSWERED).any():
+            raise InvariantError(
+                f"{self.name}: a stash position is freed twice, or before it was answered"
+            )
+        self._open[positions] = _FREE
         self._uses[positions] = (self._uses[positions] + 1) & _USE_MASK
-        at = self._head + self._n_free + np.arange(len(positions))
-        self._ring[at % self.capacity] = positions
+        tail = self._head + self._n_free
+        self._ring.put(np.arange(tail, tail + len(positions)), positions, mode="wrap")
         self._n_free += len(positions)
 
     def put(self, positions: Int64, values: Mapping[str, Array]) -> None:
@@ -142,7 +140,7 @@ class Stash:
 
     def open_positions(self) -> Int64:
         """Return the positions that owe an answer."""
-        return np.flatnonzero(self._status == _OPEN)
+        return np.flatnonzero(self._open >= 0)
 
     def _grow(self, n: int) -> None:
         old, needed = self.capacity, self.used + n
@@ -160,24 +158,25 @@ class Stash:
         self._n_free += size - old
         self._ring[: self._n_free] = np.concatenate([waiting, np.arange(old, size)])
         self._head = 0
-        self._status = _grown(self._status, size)
+        self._open = _grown(self._open, size, _FREE)
         self._uses = _grown(self._uses, size)
-        self._mark = np.zeros(size, np.int64)
         self._columns = {name: _grown(column, size) for name, column in self._columns.items()}
 
     def _unmatched(self, slots: Int32, row: int, why: str = "") -> UnmatchedBackwardError:
         position, use = int(slots[row]) & _POSITION_MASK, int(slots[row]) >> POSITION_BITS
-        if not why and (position >= self.capacity or int(slots[row]) < 0):
-            why = "outside the stash"
-        elif not why and use != self._uses[position]:
-            why = f"now at use {int(self._uses[position])}"
-        why = why or _STATUS_WORDS[int(self._status[position])]
+        if not why:
+            if position >= self.capacity or int(slots[row]) < 0:
+                why = "outside the stash"
+            elif use != self._uses[position]:
+                why = f"now at use {int(self._uses[position])}"
+            else:
+                why = "free" if self._open[position] == _FREE else "answered already"
         return UnmatchedBackwardError(
             f"an answer to slot {position} (use {use}), which is {why}", where=f"node {self.name!r}"
         )
 
 
-def _grown(column: Array, size: int) -> Array:
-    grown = np.zeros((size, *column.shape[1:]), column.dtype)
+def _grown(column: Array, size: int, fill: int = 0) -> Array:
+    grown = np.full((size, *column.shape[1:]), fill, column.dtype)
     grown[: len(column)] = column
     return grown

@@ -90,6 +90,10 @@ class InstanceCounter:
 
     def add(self, instances: Array) -> None:
         """Count one row for each entry of `instances` [rows]."""
+        positions, found = self._table.find(instances)
+        if found.all():
+            np.add.at(self._table.columns["count"], positions, 1)
+            return
         distinct, counts = np.unique(instances, return_counts=True)
         distinct = distinct.astype(np.int64)
         _, found = self._table.find(distinct)
