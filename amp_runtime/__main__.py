@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from amp_runtime.errors import EXIT_OK, EXIT_USAGE, AmpError, UsageError
+from amp_runtime import signals
+from amp_runtime.errors import EXIT_OK, AmpError, OutputError, UnexpectedError, UsageError, blamed
 
 if TYPE_CHECKING:
     from amp_runtime.node import Kinds
@@ -41,20 +45,27 @@ def run(config_file: str, overrides: Sequence[str]) -> None:
     prepared = prepare(config, node_kinds())
     cores = usable_cores()
     placement = process_per_node(prepared.wiring, cores)
-    folder = RunFolder.create(config, overrides, cores)
+    n_workers, n_cores = len(placement.workers), len(cores)
+    shared = f"{n_workers} workers share {n_cores} core{'s' if n_cores > 1 else ''}"
+    notes = [shared] if n_workers > n_cores else []
+    folder = RunFolder.create(config, overrides, cores, notes)
     console.say(
         f"{config.name}: {len(prepared.train)} training and {len(prepared.valid)} validation "
         f"examples, {len(prepared.wiring.nodes)} nodes, one process each, on cores "
         f"{', '.join(map(str, cores))}; run folder {folder.path}"
     )
+    for note in notes:
+        console.say(note)
     loop = ControllerLoop(prepared, placement, folder, console)
     try:
         finished = loop.run()
         table = closing_table(finished.reports, placement, time.monotonic() - started)
         folder.write_parameters(finished.parameters)
         folder.write_report(table + "\n")
-    except AmpError as error:
-        folder.finish(error.line(), error.exit_code)
+    except BaseException as error:
+        failure = as_error(error)
+        with contextlib.suppress(OutputError):  # the first failure is the one to be told
+            folder.finish(failure.line(), failure.exit_code)
         raise
     console.say(f"\n{table}")
     if loop.interruption is not None:
@@ -91,9 +102,15 @@ VERBS: dict[str, Callable[[str, Sequence[str]], None]] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; return the exit status. An error's last line starts with its code."""
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """Ends as all of our commands do: with one line, and status 64."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, fix=f"see {self.prog} --help")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
         prog="python -m amp_runtime",
         description="Asynchronous model-parallel training of dynamic neural networks.",
     )
@@ -104,24 +121,69 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = "CONFIG" if name == "run" else "RUN"
         verb.add_argument("subject", metavar=what, nargs=1 if name == "run" else "?")
         verb.add_argument("overrides", metavar="key=value", nargs="*")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; return the exit status. An error's last line starts with its code."""
     try:
-        given = parser.parse_args(arguments)
-    except SystemExit as exit_:  # argparse exits by itself, with 2 for an error
-        return EXIT_USAGE if exit_.code else EXIT_OK
-    if given.verb is None:
-        parser.print_help()
+        with signals.raised():
+            parser = _parser()
+            given = parser.parse_args(arguments)
+            if given.verb is None:
+                parser.print_help()
+                return EXIT_OK
+            subject = given.subject[0] if isinstance(given.subject, list) else given.subject
+            VERBS[given.verb](subject or "last", given.overrides)
+            return EXIT_OK
+    except SystemExit:  # --help: argparse exits by itself
         return EXIT_OK
-    try:
-        subject = given.subject[0] if isinstance(given.subject, list) else given.subject or "last"
-        VERBS[given.verb](subject, given.overrides)
-    except AmpError as error:
-        if not isinstance(error, UsageError) and error.__cause__ is not None:
-            print(f"caused by {type(error.__cause__).__name__}: {error.__cause__}", file=sys.stderr)
-        if len(getattr(error, "problems", ())) > 1:
-            print(error, file=sys.stderr)
-        print(error.line(), file=sys.stderr)
-        return error.exit_code
-    return EXIT_OK
+    except BrokenPipeError:  # `make logs | head`: who reads has seen enough
+        return EXIT_OK
+    except BaseException as error:  # noqa: BLE001 - the last line of every command is ours
+        return _tell(error)
+    finally:
+        _flush()
+
+
+def as_error(error: BaseException) -> AmpError:
+    """Return what ends a command as one of our errors: a signal, or a bug of ours."""
+    match error:
+        case AmpError():
+            return error
+        case signals.SignalReceived(number=number):
+            return signals.error_of(number)
+        case Exception():
+            return blamed(error, UnexpectedError)
+    raise error
+
+
+def _tell(error: BaseException) -> int:
+    """Print an error to standard error, its code in the last line; return the exit status."""
+    failure = as_error(error)
+    lines = []
+    if isinstance(failure, UnexpectedError):
+        lines += traceback.format_exception(error)
+    elif not isinstance(failure, UsageError) and failure.__cause__ is not None:
+        cause = failure.__cause__
+        lines.append(f"caused by {type(cause).__name__}: {cause}")
+    if len(getattr(failure, "problems", ())) > 1:
+        lines.append(str(failure))
+    with contextlib.suppress(OSError):
+        print(*(line.rstrip() for line in lines), failure.line(), sep="\n", file=sys.stderr)
+    return failure.exit_code
+
+
+def _flush() -> None:
+    """Flush what was printed; where nobody reads it any more, let the exit not fail for it."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 if __name__ == "__main__":

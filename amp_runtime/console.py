@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Mapping
 from typing import TextIO
@@ -15,12 +14,13 @@ REFRESH_S = 0.5
 class Console:
     """Prints to `stream`; plain lines where it is no terminal.
 
-    A closed pipe (`| head -1`) ends the printing, not the run.
+    A closed pipe (`| head -1`), a terminal that is gone or a full disk ends the printing,
+    not the run.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
-        self._live = self._stream.isatty()
+        self._stream: TextIO | None = stream or sys.stdout  # None: started with it closed
+        self._live = self._stream is not None and self._stream.isatty()
         self._drawn = 0
         self._last_refresh = float("-inf")
 
@@ -48,10 +48,13 @@ class Console:
             self._drawn = len(line)
 
     def _write(self, text: str) -> None:
-        # Nobody reads any more: that is no reason to stop training.
-        with contextlib.suppress(BrokenPipeError, ValueError):
+        if self._stream is None:
+            return
+        try:
             self._stream.write(text)
             self._stream.flush()
+        except OSError:
+            self._stream = None
 
 
 def stage_line(result: StageResult, max_epochs: int, in_flight: int) -> str:

@@ -162,8 +162,6 @@ class Controller:
             for node, peer in zip(wiring.nodes, peer_of, strict=True)
             if node.parameterised
         }
-        hears_of_retirement = {p for p, fields in self._fields.items() if fields}
-        self._hears_of_retirement = sorted(hears_of_retirement | set(self._parameterised.values()))
         mean_rows = mean_rows_per_example(wiring, train) * wiring.batch
         max_rows = settings.max_active_rows or int(4 * settings.max_active_keys * mean_rows) + 1
         self.in_flight = InFlight(settings.max_active_keys, max_rows, verify=settings.verify)
@@ -207,7 +205,11 @@ class Controller:
                 self.reports[worker + 1] = WorkerReport.from_plain(report)
                 return self._when_all(worker, now, self._barrier_reached)
             case Status(worker=worker, report=report):
-                self.reports[worker + 1] = WorkerReport.from_plain(report)
+                # Behind an acknowledgement the metrics may have been reset already: the
+                # acknowledged report stands until the barrier is over.
+                running = self._life.status is ControllerStatus.RUNNING
+                if running or worker + 1 in self._waiting_for:
+                    self.reports[worker + 1] = WorkerReport.from_plain(report)
                 return []
             case Parameters(node=node, arrays=arrays):
                 self._life.require(ControllerStatus.COLLECTING, event="parameters")
@@ -417,7 +419,9 @@ class Controller:
                 count = min(count, int((started_before < left).sum()))
             if not count:
                 break
-            injection = stage.feed.take(count)
+            # One message never holds more than an update is made of (see NodeHost).
+            together = int((np.cumsum(n_examples) <= self.settings.update_every).sum())
+            injection = stage.feed.take(min(count, max(together, 1)))
             stage.step_examples += int(injection.n_examples.sum())
             actions += self._send(injection, stage.mode)
         if self.in_flight.instances:
@@ -476,7 +480,7 @@ class Controller:
             "n_examples": np.concatenate([r.n_examples for r in self._unsent]),
         }
         self._unsent.clear()
-        return [ToWorker(peer, Retired(arrays)) for peer in self._hears_of_retirement]
+        return [ToWorker(peer, Retired(arrays)) for peer in self._peers]
 
     def _retire_every(self) -> int:
         return max(1, self.settings.max_active_keys // 2)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
+from amp_runtime import guard
 from amp_runtime.console import Console
 from amp_runtime.controller import Action, Controller, Finished, Inject, StageDone, ToWorker
-from amp_runtime.errors import AmpError, Interrupted, Terminated
-from amp_runtime.launch import Launcher
+from amp_runtime.errors import AmpError
+from amp_runtime.launch import Launcher, ensure_files
 from amp_runtime.ledger import Lane
 from amp_runtime.lifecycle import ControllerStatus
 from amp_runtime.message import Message
@@ -26,6 +25,7 @@ from amp_runtime.plan import Plan
 from amp_runtime.prepare import Prepared
 from amp_runtime.protocol import CONTROLLER, Fault, Hello, Record
 from amp_runtime.run_folder import RunFolder
+from amp_runtime.signals import collected, error_of
 from amp_runtime.sockets import SocketDirectory
 from amp_runtime.stages import StageResult
 from amp_runtime.transport import Endpoint
@@ -56,8 +56,7 @@ class ControllerLoop:
         self._on_stage = on_stage
         self._finished: Finished | None = None
         self._faults: list[Fault] = []
-        self._signals: list[int] = []
-        self._stop_asked: float | None = None
+        self._stop_asked = 0.0
         self.interruption: AmpError | None = None
 
     def run(self) -> Finished:
@@ -66,8 +65,16 @@ class ControllerLoop:
         Raises:
             AmpError: the run failed; no process, socket or temporary file is left.
         """
+        with collected() as self._signals:
+            self._run()
+        assert self._finished is not None
+        return self._finished
+
+    def _run(self) -> None:
         config = self._prepared.config
         n_workers = len(self._placement.workers)
+        ensure_files(n_workers)
+        guard.sweep(SocketDirectory.base())  # what a killed run and its killed guard left
         directory = SocketDirectory.create(n_workers)
         plan = Plan(
             run=secrets.token_hex(16),
@@ -75,6 +82,7 @@ class ControllerLoop:
             seed=config.seed,
             verify=config.verify,
             schedule=config.training.schedule,
+            update_every=config.training.update_every,
             folder=str(config.folder),
             socket_directory=directory.path,
             controller_pid=os.getpid(),
@@ -83,8 +91,8 @@ class ControllerLoop:
         )
         self._launcher = Launcher(plan, self._folder.plan, self._folder.logs)
         try:
-            plan.write(self._folder.plan)
-            with Endpoint(directory, CONTROLLER) as endpoint, self._watching_signals() as wakeup:
+            self._folder.write_plan(plan)
+            with Endpoint(directory, CONTROLLER) as endpoint:
                 self._link = PeerLink(endpoint, plan.run, dict.fromkeys(range(1, n_workers + 1), 0))
                 self._controller = Controller(
                     self._prepared.wiring,
@@ -96,19 +104,16 @@ class ControllerLoop:
                     time.monotonic(),
                 )
                 self._launcher.start()
-                self._serve(wakeup)
-                endpoint.flush()
-                self._launcher.wait_stopped(config.runtime.stop_timeout_s)
+                self._serve()
+                self._wait_stopped(config.runtime.stop_timeout_s)
         finally:
             self._launcher.close()
             directory.remove()  # where the guard was killed, or never started
-        assert self._finished is not None
-        return self._finished
 
     # ---- the loop
 
-    def _serve(self, wakeup: int) -> None:
-        fds = (wakeup, *self._launcher.pidfds)
+    def _serve(self) -> None:
+        fds = (self._signals.fd, *self._launcher.pidfds)
         while self._finished is None:
             ready = self._link.endpoint.poll(TICK_S, fds)
             # Control is read first: a worker that raised says so before it ends.
@@ -117,9 +122,7 @@ class ControllerLoop:
             if self._faults:
                 raise self._fault_error(self._faults[0])
             for fd in ready.fds:
-                if fd == wakeup:
-                    os.read(fd, 512)
-                elif self._finished is None:
+                if fd != self._signals.fd and self._finished is None:
                     self._receive(Lane.CONTROL)
                     if self._faults:
                         raise self._fault_error(self._faults[0])
@@ -127,8 +130,24 @@ class ControllerLoop:
                     raise self._launcher.exit_error(fd, starting=starting)
             self._obey_signals()
             now = time.monotonic()
+            self._check_stop_asked(now)
             self._controller.on_tick(now)
             self._console.refresh(self._controller.progress(now), now)
+
+    def _wait_stopped(self, timeout_s: float) -> None:
+        """Wait until all workers have ended, as they were told; say which have not, or failed."""
+        deadline = time.monotonic() + timeout_s
+        running = set(self._launcher.pidfds)
+        while running and (left_s := deadline - time.monotonic()) > 0:
+            ready = self._link.endpoint.poll(left_s, (self._signals.fd, *sorted(running)))
+            for lane in ready.lanes:
+                while self._link.endpoint.receive(lane) is not None:
+                    pass  # reports that were under way
+            if self._obey_signals():
+                return
+            running.difference_update(ready.fds)
+        for line in self._launcher.odd_ends(timeout_s):
+            self._console.say(line)
 
     def _receive(self, lane: Lane) -> None:
         for received in self._link.receive(lane, RECORDS_AT_ONCE):
@@ -178,41 +197,32 @@ class ControllerLoop:
         error = AmpError.from_record(fault.error)
         where = f"node {fault.node!r} in {worker.describe()}"
         fix = f"{error.fix}; " if error.fix else ""
-        lines = fault.traceback.strip().splitlines()
-        place = next((line.strip() for line in reversed(lines) if 'File "' in line), "")
-        what = error.what if not place else f"{error.what} [{place}]"
         where = f"{where}: {error.where}" if error.where else where
-        return type(error)(what, where=where, fix=f"{fix}see {worker.log_file}")
+        return type(error)(error.what, where=where, fix=f"{fix}see {worker.log_file}")
 
-    @contextmanager
-    def _watching_signals(self) -> Iterator[int]:
-        """Collect SIGINT, SIGTERM and SIGHUP; yield an fd that wakes the loop."""
-        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        previous = {n: signal.signal(n, lambda n, _: self._signals.append(n)) for n in numbers}
-        wakeup = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        try:
-            yield read
-        finally:
-            signal.set_wakeup_fd(wakeup)
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            os.close(read)
-            os.close(write)
+    def _obey_signals(self) -> bool:
+        """Begin to stop at the first signal, and end at the second; whether any came."""
+        numbers = self._signals.take()
+        for number in numbers:
+            where = str(self._folder.path)
+            if self.interruption is not None:
+                raise error_of(number, "twice: ended at once", where)
+            self.interruption = error_of(number, where=where)
+            self._stop_asked = now = time.monotonic()
+            self._console.say(
+                f"{self.interruption.what}: finishing what is in flight; once more ends at once"
+            )
+            self._act(self._controller.request_stop(self.interruption.what, now))
+        return bool(numbers)
 
-    def _obey_signals(self) -> None:
-        now = time.monotonic()
-        while self._signals:
-            number = self._signals.pop(0)
-            cls = Interrupted if number == signal.SIGINT else Terminated
-            name = signal.Signals(number).name
-            error = cls(f"stopped by {name}", where=str(self._folder.path))
-            if self._stop_asked is not None:
-                raise error
-            self._stop_asked, self.interruption = now, error
-            self._console.say(f"{name}: finishing what is in flight; once more ends at once")
-            self._act(self._controller.request_stop(f"stopped by {name}", now))
+    def _check_stop_asked(self, now: float) -> None:
         timeout_s = self._prepared.config.runtime.stop_timeout_s
-        if self._stop_asked is not None and now - self._stop_asked > timeout_s:
-            assert self.interruption is not None
-            raise self.interruption
+        asked = self.interruption
+        if asked is None or self._finished is not None or now - self._stop_asked <= timeout_s:
+            return
+        raise type(asked)(
+            f"{asked.what}: after {timeout_s:g} s rows are still in flight, so there are no "
+            "parameters",
+            where=asked.where,
+            fix="raise runtime.stop_timeout_s",
+        )

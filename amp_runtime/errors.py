@@ -8,6 +8,7 @@ back, so that a worker's error reaches the controller whole.
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -75,6 +76,39 @@ class AmpError(Exception):
         """Return the same error with `where` put in front of its place."""
         place = f"{where}: {self.where}" if self.where else where
         return type(self)(self.what, where=place, fix=self.fix)
+
+
+class UnexpectedError(AmpError):
+    """An exception that nobody foresaw: a bug of ours."""
+
+    code = "AMP-E001"
+
+
+def raised_at(error: BaseException, folder: str = "") -> str:
+    """Return `file:line` of where `error`, or the first cause of it, was raised.
+
+    The innermost line in `folder` where there is one: the user's own, and not that of
+    a library it called.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if folder and frame.filename.startswith(f"{folder}/")]
+    frame = next(reversed(own or frames), None)
+    return f"{frame.filename}:{frame.lineno}" if frame else ""
+
+
+def blamed(error: Exception, cls: type[AmpError], folder: str = "") -> AmpError:
+    """Return `error` with the line that raised it; what is no AmpError becomes a `cls`.
+
+    An AmpError without a cause was raised on purpose, and says itself where.
+    """
+    if not isinstance(error, AmpError):
+        return cls(f"{type(error).__name__}: {error} ({raised_at(error, folder)})")
+    if error.__cause__ is None:
+        return error
+    what = f"{error.what} ({raised_at(error, folder)})"
+    return type(error)(what, where=error.where, fix=error.fix)
 
 
 # ---------------------------------------------------------------- usage, config, graph

@@ -78,7 +78,7 @@ class FanOut(Node):
                 sums_ = {n: self.parents.take(f"sum.{n}", some) for n in self._sums}
                 return_to = self.parents.take("return_to", some)
                 answers.append(Answer(return_to, None if null else sums_))
-        self.parents.free(done)
+        self.parents.free(self.parents.answer(self.parents.slots(done)))
         return answers
 
     def accumulate(self) -> None:

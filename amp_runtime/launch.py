@@ -8,7 +8,10 @@ socket directory if this process is killed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +27,18 @@ from amp_runtime.plan import Plan
 
 KILL_TIMEOUT_S = 2.0
 """How long a process may take to go after SIGKILL: longer only in the kernel."""
+
+FILES = 32
+FILES_PER_WORKER = 6
+"""Descriptors that the controller, which has the most, needs: measured 17 and 5."""
+
+_FIXES = {
+    errno.EAGAIN: "raise the limit on processes (ulimit -u)",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENOSPC: "free some space",
+    errno.ENOENT: "install Python and amp_runtime anew, or run it from another environment",
+}
+_NORMAL_LINE = re.compile(r"\d{4}-\d\d-\d\dT\S+ INFO ")
 
 
 @dataclass(slots=True)
@@ -78,10 +93,10 @@ class Launcher:
                 self.workers.append(worker)
                 self._guard.watch(worker.process.pid)
         except OSError as error:
+            n_workers = len(self._plan.placement.workers)
             raise StartError(
-                f"only {len(self.workers)} of {len(self._plan.placement.workers)} workers could "
-                f"be started: {error}",
-                fix="raise the limit on processes or open files (ulimit -u, -n)",
+                f"only {len(self.workers)} of {n_workers} workers could be started: {error}",
+                fix=_FIXES.get(error.errno or 0, ""),
             ) from error
 
     def _start_worker(self, number: int) -> WorkerProcess:
@@ -107,7 +122,12 @@ class Launcher:
                 start_new_session=True,
                 close_fds=True,
             )
-        pidfd = os.pidfd_open(process.pid)
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except OSError:
+            process.kill()
+            process.wait()
+            raise
         return WorkerProcess(number, place.name, place.cores, 0, log_file, process, pidfd)
 
     @property
@@ -117,28 +137,25 @@ class Launcher:
     def exit_error(self, pidfd: int, *, starting: bool) -> AmpError:
         """Return the error for a worker whose process ended unasked."""
         worker = next(w for w in self.workers if w.pidfd == pidfd)
-        code = worker.process.wait()
-        last = _last_line(worker.log_file)
+        how, last = _how_it_ended(worker.process.wait()), _last_words(worker.log_file)
         where, fix = worker.describe(), f"see {worker.log_file}"
         error_code, _, said = last.partition(": ")
         if starting and error_code in AmpError.by_code:
             return AmpError.by_code[error_code](said, where=where, fix=fix)
-        how = f"exit status {code}"
-        if code < 0:
-            how = f"signal {-code} ({signal.Signals(-code).name})"
-            if -code == signal.SIGKILL:
-                how += ", which somebody sent, or the kernel because memory ran out"
         said = f"; its last words: {last}" if last else ""
         if starting:
             return StartError(f"ended before it was ready, {how}{said}", where=where, fix=fix)
         return WorkerExitedError(f"ended unasked, {how}{said}", where=where, fix=fix)
 
-    def wait_stopped(self, timeout_s: float) -> None:
-        """Wait until all workers have ended, as they were told; kill those that do not."""
-        deadline = time.monotonic() + timeout_s
+    def odd_ends(self, timeout_s: float) -> list[str]:
+        """Say which workers are still there, `timeout_s` after they were told to end, or failed."""
+        odd = []
         for worker in self.workers:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                worker.process.wait(max(0.0, deadline - time.monotonic()))
+            if (code := worker.process.poll()) is None:
+                odd.append(f"{worker.describe()} has not stopped in {timeout_s:g} s, and is killed")
+            elif code:
+                odd.append(f"{worker.describe()} did not stop well: {_how_it_ended(code)}")
+        return odd
 
     def close(self) -> None:
         """Leave nothing: kill what is alive, have the guard remove the socket directory."""
@@ -156,13 +173,44 @@ class Launcher:
             self._guard = None
 
 
-def _last_line(file: Path) -> str:
-    """Return the last line with text of a log, '' if there is none."""
+def _how_it_ended(code: int) -> str:
+    """Say what a process's exit status means."""
+    if code >= 0:
+        return f"exit status {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else "?"
+    guess = ", which somebody sent, or the kernel because memory ran out"
+    return f"signal {-code} ({name}){guess if -code == signal.SIGKILL else ''}"
+
+
+def _last_words(file: Path) -> str:
+    """Return the line at the end of a log that says why its worker ended; '' if none does."""
     try:
-        lines = file.read_text(errors="replace").splitlines()
+        with file.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 65536))
+            lines = log.read().decode(errors="replace").splitlines()
     except OSError:
         return ""
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+    # A crash writes all stacks behind this line, and a list of modules.
+    crash = [line for line in lines if line.startswith("Fatal Python error")]
+    last = next((line for line in reversed(crash or lines) if line.strip()), "")
+    return "" if _NORMAL_LINE.match(last) else last.strip()[:1000]
+
+
+def ensure_files(n_workers: int) -> None:
+    """Raise the limit on open files to what a run needs; its workers inherit it.
+
+    Raises:
+        StartError: the system does not allow as many.
+    """
+    need = FILES + FILES_PER_WORKER * n_workers
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < need:
+        raise StartError(
+            f"{n_workers} workers need {need} file descriptors, and the limit is {hard}",
+            fix="raise it (ulimit -Hn)",
+        )
+    if soft != resource.RLIM_INFINITY and soft < need:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
 
 
 def usable_cores() -> list[int]:

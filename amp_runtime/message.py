@@ -21,6 +21,9 @@ from amp_runtime.spec import Array, Int32
 Payload: TypeAlias = Mapping[str, Array]
 """Named arrays, `[rows, *feature_shape]` each."""
 
+MergeKey: TypeAlias = "tuple[Direction, Mode, int, tuple[str, ...] | None]"
+"""Direction, mode, port, and the names of the arrays; None: null rows."""
+
 ADDRESS_COLUMNS = 2
 
 
@@ -128,7 +131,7 @@ class Message:
         return len(self.columns)
 
     @property
-    def merge_key(self) -> tuple[int, int, int, tuple[str, ...] | None]:
+    def merge_key(self) -> MergeKey:
         """Messages with equal keys may become one batch."""
         names = None if self.payload is None else tuple(self.payload)
         return (self.direction, self.mode, self.port, names)

@@ -3,13 +3,15 @@
     receive(message) ---> queues by merge key ---> work() ---> messages to other workers
     on_record(record) --> replies                  settle()    after they were sent
 
-All waiting rows with one merge key become one batch. Answers go before forward rows,
-and among forward rows the oldest instance goes first.
+Waiting rows with one merge key become one batch, up to the rows of one update. Answers
+go before forward rows, and among forward rows the oldest instance goes first.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +24,7 @@ from amp_runtime.message import (
     Answer,
     Direction,
     Emission,
+    MergeKey,
     Message,
     Mode,
     Payload,
@@ -54,12 +57,14 @@ class HostSettings:
 
     Attributes:
         peer_of: peer number by node number; the controller is peer 0.
+        update_every: examples per update, for nodes that do not say otherwise.
     """
 
     peer_of: Sequence[int]
     seed: int = 0
     verify: bool = False
     schedule: Schedule = Schedule.ASYNCHRONOUS
+    update_every: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +77,54 @@ class Outgoing:
 
 @dataclass(slots=True)
 class _Counters:
-    """What the host counts about a node."""
+    """What the host counts about a node.
+
+    Attributes:
+        rows, batches: by direction, all modes.
+        train_rows: forward rows in training.
+    """
 
     rows: list[int] = field(default_factory=lambda: [0, 0])
     batches: list[int] = field(default_factory=lambda: [0, 0])
     busy_s: float = 0.0
+    train_rows: int = 0
 
 
-@dataclass(slots=True)
 class _Queue:
-    """Messages with one merge key, and the oldest instance among their rows."""
+    """Messages with one merge key, in order of arrival."""
 
-    messages: list[Message] = field(default_factory=list)
-    oldest: int = 1 << 31
+    __slots__ = ("_messages", "_oldest")
+
+    def __init__(self) -> None:
+        self._messages: deque[Message] = deque()
+        self._oldest: deque[int] = deque()
+
+    def add(self, message: Message, oldest: int = 0) -> None:
+        self._messages.append(message)
+        self._oldest.append(oldest)
+
+    @property
+    def oldest(self) -> int:
+        """The oldest instance among all rows."""
+        return min(self._oldest)
+
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self._messages))
+
+    def take(self, at_most: float) -> list[Message]:
+        """Take messages of up to `at_most` rows together, but at least one."""
+        taken: list[Message] = []
+        rows = 0
+        while self._messages and (not taken or rows + len(self._messages[0]) <= at_most):
+            message = self._messages.popleft()
+            self._oldest.popleft()
+            taken.append(message)
+            rows += len(message)
+        return taken
+
+    def __bool__(self) -> bool:
+        return bool(self._messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +184,9 @@ class NodeHost:
         self._return_ports = self._expected(wiring.return_ports, forward=False)
         self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
         self._counters = {i: _Counters() for i in self._numbers}
-        self._backward: dict[Any, _Queue] = {}
-        self._forward: dict[Any, _Queue] = {}
+        self._backward: dict[MergeKey, _Queue] = {}
+        self._forward: dict[MergeKey, _Queue] = {}
+        self._retired_examples = 0
         self._parked: list[Message] = []
         self._to_settle: int | None = None
         self.working_on = ""
@@ -222,6 +263,8 @@ class NodeHost:
                 self._answer(result, message.mode, out)
         counters = self._counters[number]
         counters.rows[message.direction] += len(message)
+        if message.direction is Direction.FORWARD and message.mode is Mode.TRAIN:
+            counters.train_rows += len(message)
         counters.batches[message.direction] += 1
         counters.busy_s += self._clock() - started
         return out
@@ -253,6 +296,7 @@ class NodeHost:
             case Retired():
                 instances, n_examples = record.arrays["instances"], record.arrays["n_examples"]
                 self.arena.remove(instances)
+                self._retired_examples += int(n_examples.sum())
                 for node in self.parameterised():
                     node.on_retired(instances, n_examples)
                 return []
@@ -283,7 +327,7 @@ class NodeHost:
     @property
     def queued_rows(self) -> int:
         queues = (*self._backward.values(), *self._forward.values())
-        return sum(len(m) for q in queues for m in q.messages) + self.parked_rows
+        return sum(queue.rows for queue in queues) + self.parked_rows
 
     @property
     def parked_rows(self) -> int:
@@ -388,24 +432,53 @@ class NodeHost:
 
     def _enqueue(self, message: Message) -> None:
         if message.direction is Direction.BACKWARD:
-            self._backward.setdefault(message.merge_key, _Queue()).messages.append(message)
+            self._backward.setdefault(message.merge_key, _Queue()).add(message)
             return
         instances = message.columns[:, ADDRESS_COLUMNS]
         node = self.wiring.input_ports[message.port][0]
         if node in self._needs_structure and not self.arena.has(instances).all():
             self._parked.append(message)
             return
-        queue = self._forward.setdefault(message.merge_key, _Queue())
-        queue.messages.append(message)
-        queue.oldest = min(queue.oldest, int(instances.min()))
+        self._forward.setdefault(message.merge_key, _Queue()).add(message, int(instances.min()))
 
     def _next(self) -> Message | None:
+        """Take the next batch: answers first, then the oldest instance."""
         if self._backward:
-            return merge(self._backward.pop(next(iter(self._backward))).messages)
-        if not self._forward:
-            return None
-        key = min(self._forward, key=lambda k: self._forward[k].oldest)
-        return merge(self._forward.pop(key).messages)
+            return self._take(self._backward, next(iter(self._backward)))
+        if self._forward:
+            return self._take(self._forward, min(self._forward, key=self._age))
+        return None
+
+    def _age(self, key: MergeKey) -> int:
+        return self._forward[key].oldest
+
+    def _take(self, queues: dict[MergeKey, _Queue], key: MergeKey) -> Message:
+        queue = queues[key]
+        message = merge(queue.take(self._most_rows(key)))
+        if not queue:
+            del queues[key]
+        return message
+
+    def _most_rows(self, key: MergeKey) -> float:
+        """Return how many rows to merge: those that one update is made of.
+
+        More would cost updates, which the user asked for by `update_every`: all rows of
+        a batch see the same parameters. It would also let instances that were admitted
+        together travel as one for ever, one node at work and the others waiting.
+        """
+        direction, mode, port, _ = key
+        if mode is Mode.EVALUATE or self._settings.schedule is Schedule.SYNCHRONOUS:
+            return math.inf
+        ports = self.wiring.return_ports if direction else self.wiring.input_ports
+        number = ports[port][0]
+        training = self.wiring.nodes[number].training
+        if (frequency := training.get("min_update_frequency", "auto")) != "auto":
+            return float(frequency)
+        if not self._retired_examples:
+            return math.inf
+        # Rows of instances in flight are counted too: an upper bound, and soon a close one.
+        rows_per_example = self._counters[number].train_rows / self._retired_examples
+        return float(training.get("update_every", self._settings.update_every)) * rows_per_example
 
     def _check(self, message: Message) -> None:
         ports = (

@@ -29,6 +29,7 @@ class Plan:
     seed: int
     verify: bool
     schedule: str
+    update_every: int
     folder: str
     socket_directory: str
     controller_pid: int
@@ -77,6 +78,7 @@ _PLAIN = (
     "seed",
     "verify",
     "schedule",
+    "update_every",
     "folder",
     "socket_directory",
     "controller_pid",

@@ -44,7 +44,9 @@ class Reference:
         on_stage: Callable[[StageResult], None] = lambda result: None,
     ) -> None:
         peer_of = [1] * len(wiring.nodes)
-        host_settings = HostSettings(peer_of, settings.seed, settings.verify, settings.schedule)
+        host_settings = HostSettings(
+            peer_of, settings.seed, settings.verify, settings.schedule, settings.update_every
+        )
         self.controller = Controller(wiring, train, valid, settings, peer_of)
         self.host = NodeHost(wiring, kinds, host_settings, peer=1)
         self.results: list[StageResult] = []

@@ -17,7 +17,7 @@ import platform
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +28,7 @@ import numpy as np
 from amp_runtime.blas import blas_kernel
 from amp_runtime.config import Config
 from amp_runtime.errors import OutputError, UsageError
+from amp_runtime.plan import Plan
 from amp_runtime.spec import Array
 from amp_runtime.stages import StageResult
 
@@ -47,9 +48,13 @@ class RunFolder:
         self._manifest: dict[str, Any] = {}
 
     @staticmethod
-    def create(config: Config, overrides: Sequence[str], cores: Sequence[int]) -> RunFolder:
+    def create(
+        config: Config, overrides: Sequence[str], cores: Sequence[int], notes: Sequence[str] = ()
+    ) -> RunFolder:
         """Make a fresh folder and write what is known before the run.
 
+        Args:
+            notes: what a reader of the manifest should know beside it.
         Raises:
             OutputError: it cannot be made or written.
         """
@@ -78,10 +83,11 @@ class RunFolder:
             "host": socket.gethostname(),
             "system": platform.platform(),
             "cores": list(cores),
+            "notes": list(notes),
             "blas": kernel,
             "blas_threads_of_the_controller": threads,
         }
-        folder._write_manifest()
+        folder._write(folder._write_manifest)
         return folder
 
     @staticmethod
@@ -121,12 +127,15 @@ class RunFolder:
         self._manifest |= {"ended": ended, "why": why, "exit_code": exit_code}
         self._write(self._write_manifest)
 
+    def write_plan(self, plan: Plan) -> None:
+        self._write(lambda: plan.write(self.plan))
+
     def write_report(self, text: str) -> None:
         self._write(lambda: self.report.write_text(text))
 
     def write_parameters(self, parameters: Mapping[str, Mapping[str, Array]]) -> None:
         """Write the final parameters, `<node>.<parameter>`, whole or not at all."""
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
         arrays = {
             f"{node}.{name}": np.ascontiguousarray(array)
@@ -136,8 +145,11 @@ class RunFolder:
 
         def write() -> None:
             temporary = self.parameters.with_suffix(".tmp")
-            save_file(arrays, temporary)
-            os.replace(temporary, self.parameters)
+            try:
+                temporary.write_bytes(save(arrays))
+                os.replace(temporary, self.parameters)
+            finally:
+                temporary.unlink(missing_ok=True)
 
         self._write(write)
 
@@ -145,7 +157,7 @@ class RunFolder:
         text = json.dumps(self._manifest, indent=1) + "\n"
         (self.path / "manifest.json").write_text(text)
 
-    def _write(self, write: Any) -> None:
+    def _write(self, write: Callable[[], object]) -> None:
         try:
             write()
         except OSError as error:

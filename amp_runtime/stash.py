@@ -83,8 +83,9 @@ class Stash:
             UnmatchedBackwardError: a slot is free (never issued) or answered already.
         """
         positions = (slots & _POSITION_MASK).astype(np.int64)
-        # A position outside is clipped to the last one, whose slot is another.
-        good = self._open.take(positions, mode="clip") == slots
+        # A position outside is clipped to the last one, whose slot is another; a negative
+        # slot could equal the mark of a position that is not open.
+        good = (self._open.take(positions, mode="clip") == slots) & (slots >= 0)
         if not good.all():
             raise self._unmatched(slots, int(np.flatnonzero(~good)[0]))
         return positions

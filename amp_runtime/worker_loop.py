@@ -11,7 +11,7 @@ import resource
 import time
 import traceback
 
-from amp_runtime.errors import AmpError, WorkerFaultError
+from amp_runtime.errors import WorkerFaultError, blamed
 from amp_runtime.ledger import Lane
 from amp_runtime.log import Log
 from amp_runtime.message import Message
@@ -61,7 +61,9 @@ class WorkerLoop:
         self._log = log
         self._place = plan.placement.workers[worker]
         peer, peer_of = worker + 1, plan.placement.peer_of()
-        settings = HostSettings(peer_of, plan.seed, plan.verify, Schedule(plan.schedule))
+        settings = HostSettings(
+            peer_of, plan.seed, plan.verify, Schedule(plan.schedule), plan.update_every
+        )
         self._host = NodeHost(plan.wiring, kinds, settings, peer, facts=self._facts)
         endpoint = Endpoint(SocketDirectory.open(plan.socket_directory), peer)
         peers = dict.fromkeys(range(len(plan.placement.workers) + 1), 0)
@@ -150,9 +152,8 @@ class WorkerLoop:
         text = "".join(traceback.format_exception(error))
         self._log.error("fault", node=node, error=f"{type(error).__name__}: {error}")
         self._log.raw(text)
-        if not isinstance(error, AmpError):
-            error = WorkerFaultError(f"{type(error).__name__}: {error}")
-        record = Fault(self._worker, node, error.to_record(), text[-TRACEBACK_BYTES:])
+        fault = blamed(error, WorkerFaultError, self._plan.folder)
+        record = Fault(self._worker, node, fault.to_record(), text[-TRACEBACK_BYTES:])
         self._link.send_record(CONTROLLER, record)
         deadline = time.monotonic() + FAULT_GRACE_S
         while time.monotonic() < deadline:  # until the controller stops us
