@@ -4,6 +4,7 @@ CONFIG := configs/list_reduction.yaml
 SET    :=
 RUN    := last
 ARGS   :=
+SEEDS  := 0 1 2 3 4
 
 PYTHON ?= python3
 VENV   := .venv
@@ -15,16 +16,16 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run mnist logs report test coverage lint format docs peers clean distclean
+.PHONY: help setup run mnist logs report test coverage lint format docs bench seeds mnist-peer peers clean distclean
 
 ##@ Help
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@printf '\nVariables: CONFIG=%s  SET="key=value ..."  RUN=%s  ARGS="options of the command"\n' \
-	  '$(CONFIG)' '$(RUN)'
+	  /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nVariables: CONFIG=%s  SET="key=value ..."  RUN=%s  SEEDS="%s"  ARGS="options of the command"\n' \
+	  '$(CONFIG)' '$(RUN)' '$(SEEDS)'
 
 ##@ Train
 
@@ -70,6 +71,15 @@ docs: $(VENV)/run.stamp ## make configs/README.md from the schema
 	$(PY) -c 'from amp_runtime.config_page import markdown; print(markdown(), end="")' \
 	  > configs/README.md.new
 	mv configs/README.md.new configs/README.md
+
+bench: $(VENV)/run.stamp ## measure start-up and memory of workers
+	$(PY) benchmarks/startup.py
+
+seeds: $(VENV)/run.stamp ## train CONFIG with each of SEEDS; print medians
+	$(PY) benchmarks/seeds.py $(CONFIG) "$(SEEDS)" $(SET)
+
+mnist-peer: $(VENV)/peers.stamp ## the digits beside PyTorch (AMP_DATA=folder of the data)
+	$(PY) benchmarks/mnist_peer.py "0 1 2" $(SET)
 
 peers: $(VENV)/peers.stamp ## add PyTorch (CPU build) for the tests that compare with it
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 import time
@@ -126,18 +127,22 @@ def _parser() -> _Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; return the exit status. An error's last line starts with its code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A path that is no text, or a terminal without Unicode, must not end a run.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with signals.raised():
             parser = _parser()
-            given = parser.parse_args(arguments)
+            try:
+                given = parser.parse_args(arguments)
+            except SystemExit:  # --help
+                return EXIT_OK
             if given.verb is None:
                 parser.print_help()
                 return EXIT_OK
             subject = given.subject[0] if isinstance(given.subject, list) else given.subject
             VERBS[given.verb](subject or "last", given.overrides)
             return EXIT_OK
-    except SystemExit:  # --help: argparse exits by itself
-        return EXIT_OK
     except BrokenPipeError:  # `make logs | head`: who reads has seen enough
         return EXIT_OK
     except BaseException as error:  # noqa: BLE001 - the last line of every command is ours
@@ -152,10 +157,9 @@ def as_error(error: BaseException) -> AmpError:
         case AmpError():
             return error
         case signals.SignalReceived(number=number):
-            return signals.error_of(number)
-        case Exception():
+            return signals.error_of(number, "while no worker ran")
+        case _:
             return blamed(error, UnexpectedError)
-    raise error
 
 
 def _tell(error: BaseException) -> int:

@@ -166,7 +166,8 @@ class RuntimeSection(Section):
         Seconds, key("without any instance retiring, before the run is given up", unit="s")
     ] = 120.0
     stop_timeout_s: Annotated[
-        Seconds, key("for a worker to end by itself, before it is killed", unit="s")
+        Seconds,
+        key("for rows in flight at Ctrl-C, and then for a worker to end by itself", unit="s"),
     ] = 5.0
     runs: Annotated[
         str,

@@ -38,6 +38,7 @@ from amp_runtime.protocol import (
 )
 from amp_runtime.spec import Array, Int32
 from amp_runtime.stages import Progress, Split, StageResult, Tally, Target
+from amp_runtime.stall import who_owes
 from amp_runtime.statistics import WorkerReport
 from amp_runtime.updates import Schedule
 from amp_runtime.wiring import CONTROLLER_NODE, Wiring, fields_of
@@ -120,6 +121,8 @@ class _Stage:
     mode: Mode
     feed: Feed
     started: float
+    before: Mapping[int, WorkerReport]
+    """The reports at the barrier before it."""
     tally: Tally = field(default_factory=Tally)
     step_examples: int = 0
     """Examples injected since the last synchronous step."""
@@ -211,13 +214,17 @@ class Controller:
                 if running or worker + 1 in self._waiting_for:
                     self.reports[worker + 1] = WorkerReport.from_plain(report)
                 return []
-            case Parameters(node=node, arrays=arrays):
+            case Parameters(worker=worker, node=node, arrays=arrays):
                 self._life.require(ControllerStatus.COLLECTING, event="parameters")
+                if node in self._parameters or self._parameterised.get(node) != worker + 1:
+                    raise LifecycleError(
+                        f"worker {worker} sent parameters of {node!r} unasked or twice"
+                    )
                 self._parameters[node] = dict(arrays)
                 self._last_progress = now
-                if self._parameters.keys() == self._parameterised.keys():
-                    return self._finish()
-                return []
+                missing = self._parameterised.keys() - self._parameters.keys()
+                self._waiting_for = {self._parameterised[node] for node in missing}
+                return [] if missing else self._finish()
             case _:
                 raise LifecycleError(f"record {record.verb!r} is not for the controller")
 
@@ -336,6 +343,7 @@ class Controller:
             Mode.TRAIN if training else Mode.EVALUATE,
             Feed(self.wiring, dataset, order, self._next_instance),
             now,
+            dict(self.reports),
             Tally.since(self.reports),
         )
         self._last_progress = now
@@ -518,13 +526,17 @@ class Controller:
 
     def _who_owes(self) -> str:
         """Say where rows are, from the newest reports."""
+        stage = self._current_stage()
+        owing = who_owes(
+            self.wiring, self._peer_of, stage.mode, stage.before, self.reports, self._channels()
+        )
         held = [
             f"{name}: {node.stash_used} rows unanswered, {node.join_waiting} keys wait in its join"
             for report in self.reports.values()
             for name, node in report.nodes.items()
             if node.stash_used or node.join_waiting
         ]
-        return "; ".join(held) or "no node reports rows"
+        return "; ".join(owing or held) or "no node reports rows"
 
     def _current_stage(self) -> _Stage:
         if self._stage is None:

@@ -98,7 +98,7 @@ def raised_at(error: BaseException, folder: str = "") -> str:
     return f"{frame.filename}:{frame.lineno}" if frame else ""
 
 
-def blamed(error: Exception, cls: type[AmpError], folder: str = "") -> AmpError:
+def blamed(error: BaseException, cls: type[AmpError], folder: str = "") -> AmpError:
     """Return `error` with the line that raised it; what is no AmpError becomes a `cls`.
 
     An AmpError without a cause was raised on purpose, and says itself where.

@@ -138,7 +138,7 @@ class Feed:
             ends.append(np.concatenate([[0], np.cumsum(rows)]))
         values = {}
         for name in self._wiring.fields:
-            array, counts = self._structure(name, examples)
+            array, counts = self._values(name, examples)
             values[name] = (array, counts, np.concatenate([[0], np.cumsum(counts)]))
         n_rows = np.sum([np.diff(e) for e in ends], axis=0)
         if len(n_rows) and not n_rows.all():
@@ -202,18 +202,18 @@ class Feed:
 
     def _aligned(self, spec: InputSpec, field: str, examples: Int64, n_rows: Int32) -> Array:
         """Return a field's values, which must have as many rows as the input has."""
-        gathered = self._dataset.gather(field, examples)
-        if (wrong := gathered.counts != n_rows).any():
+        values, counts = self._values(field, examples)
+        if (wrong := counts != n_rows).any():
             at = int(np.flatnonzero(wrong)[0])
             raise DataError(
-                f"example {int(examples[at])} has {int(gathered.counts[at])} rows in field "
+                f"example {int(examples[at])} has {int(counts[at])} rows in field "
                 f"{field!r}, but input {spec.name!r} injects {int(n_rows[at])}",
                 where=self._dataset.where,
                 fix=f"the fields of an input must be as long as {spec.each!r}",
             )
-        return gathered.values
+        return values
 
-    def _structure(self, name: str, examples: Int64) -> tuple[Array, Int32]:
+    def _values(self, name: str, examples: Int64) -> tuple[Array, Int32]:
         if name.startswith("len("):
             counts = self._dataset.field(name[4:-1]).counts[examples]
             return counts, np.ones(len(examples), np.int32)

@@ -21,6 +21,7 @@ from amp_runtime.errors import (
     BadOptionError,
     GraphError,
     OccupiedPortError,
+    ShapeMismatchError,
     UnconnectedPortError,
     UnknownOptionError,
     UnknownPortError,
@@ -206,9 +207,19 @@ class Graph:
                 arrays[array], sources[array] = ArraySpec(tuple(source.shape), self.dtype), None
             else:
                 arrays[array], sources[array] = self._field(source, where), source
-        for field in (each, *(s for s in state.values() if isinstance(s, str))):
-            if field not in (POSITION, PerExample):
-                self._field(field, where)
+        if each != PerExample:
+            self._field(each, where)
+            if each not in self.fields:
+                raise GraphError(f"{each!r} has no elements", where=where, fix="use PerExample")
+        for column, given in state.items():
+            if isinstance(given, str) and given != POSITION:
+                found = self._field(given, where)
+                if found != ArraySpec((), "int32"):
+                    raise ShapeMismatchError(
+                        f"state column {column!r} takes whole numbers, one a row, but field "
+                        f"{given!r} is {found}",
+                        where=where,
+                    )
         spec = PortSpec(arrays, schema)
         self._inputs.append(InputSpec(name, each, dict(state), sources, spec))
         return OutPort(CONTROLLER_NODE, name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from amp_runtime.errors import (
     BranchesMeetError,
@@ -63,39 +64,74 @@ def check_cycles(wiring: Wiring, changing: frozenset[int]) -> None:
 def check_branches(wiring: Wiring, changing: frozenset[int]) -> None:
     """Two branches of a bcast must not meet in a phi with their states unchanged.
 
+    Branches that a join has made one row again are one branch from there on.
+
     Raises:
         BranchesMeetError: they do; the bcast, the branches and the phi are named.
     """
     for number, node in enumerate(wiring.nodes):
         if node.kind != "bcast":
             continue
-        reached: dict[int, tuple[str, str]] = {}  # phi -> (its port, our branch)
-        for branch in node.outputs:
-            for phi, port in _phi_ports(wiring, wiring.target[number, branch], changing):
-                other_port, other_branch = reached.setdefault(phi, (port, branch))
-                if other_branch != branch and other_port != port:
-                    raise BranchesMeetError(
-                        f"its branches {other_branch!r} and {branch!r} meet in phi "
-                        f"{wiring.nodes[phi].name!r} (ports {other_port!r} and {port!r})",
-                        where=f"node {node.name!r} (kind bcast)",
-                        fix="join them with concat or add, or change the state of one",
-                    )
+        came_by: dict[int, dict[str, _Stream]] = {}  # node -> its port -> whose rows come there
+        order = _downstream(wiring, number, changing)
+        for reached in (number, *order):
+            arrived = came_by.get(reached, {})
+            here = _Stream.together(reached, list(arrived.values()))
+            if here.merged_at == reached and wiring.nodes[reached].kind == "phi":
+                raise _branches_meet(wiring, number, reached, arrived)
+            for output in wiring.nodes[reached].outputs:
+                target, port = wiring.input_ports[wiring.target[reached, output]]
+                stream = here if reached != number else _Stream((output,))
+                came_by.setdefault(target, {})[port] = stream
 
 
-def _phi_ports(wiring: Wiring, start: int, changing: frozenset[int]) -> Iterable[tuple[int, str]]:
-    seen, to_visit, found = set(), [start], set()
-    while to_visit:
-        port = to_visit.pop()
-        if port in seen:
-            continue
-        seen.add(port)
-        node, name = wiring.input_ports[port]
-        if node in changing:
-            continue
-        if wiring.nodes[node].kind == "phi":
-            found.add((node, name))
-        to_visit += [wiring.target[node, output] for output in wiring.nodes[node].outputs]
-    return sorted(found)
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Rows downstream of a bcast: by which branches they came, and the node that joined them."""
+
+    branches: tuple[str, ...]
+    merged_at: int = -1
+
+    @staticmethod
+    def together(node: int, streams: Sequence[_Stream]) -> _Stream:
+        """Return what leaves a node that these streams come to."""
+        branches = tuple(dict.fromkeys(b for stream in streams for b in stream.branches))
+        one = len(set(streams)) == 1
+        return streams[0] if one else _Stream(branches, node)
+
+
+def _branches_meet(
+    wiring: Wiring, bcast: int, phi: int, arrived: Mapping[str, _Stream]
+) -> BranchesMeetError:
+    (port, stream), *others = arrived.items()
+    other_port, other = next((p, s) for p, s in others if s != stream)
+    branch, other_branch = next((a, b) for a in stream.branches for b in other.branches if a != b)
+    return BranchesMeetError(
+        f"its branches {branch!r} and {other_branch!r} meet in phi "
+        f"{wiring.nodes[phi].name!r} (ports {port!r} and {other_port!r})",
+        where=f"node {wiring.nodes[bcast].name!r} (kind bcast)",
+        fix="join them with concat or add, or change the state of one",
+    )
+
+
+def _downstream(wiring: Wiring, start: int, changing: frozenset[int]) -> list[int]:
+    """Return the nodes that rows of `start` reach with their state, each behind those before it.
+
+    There is no cycle among them: `check_cycles` was here before.
+    """
+    successors = _successors(wiring)
+    order: list[int] = []
+    seen = {start}
+    stack = [(start, iter(sorted(successors[start] - changing)))]
+    while stack:
+        _, remaining = stack[-1]
+        child = next((c for c in remaining if c not in seen), None)
+        if child is None:
+            order.append(stack.pop()[0])
+        else:
+            seen.add(child)
+            stack.append((child, iter(sorted(successors[child] - changing))))
+    return order[-2::-1]
 
 
 def _successors(wiring: Wiring) -> dict[int, set[int]]:

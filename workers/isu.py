@@ -64,7 +64,11 @@ class Isu(Node):
                     f"returned {values.dtype}{list(values.shape)} for {name!r}, "
                     f"not int[{len(rows)}]"
                 )
-            columns[:, ADDRESS_COLUMNS + self._schema.index[name]] = values
+            at = ADDRESS_COLUMNS + self._schema.index[name]
+            columns[:, at] = values
+            if (wrapped := columns[:, at] != values).any():
+                worst = np.broadcast_to(values, len(rows))[wrapped][0]
+                raise self._wrong(f"returned {worst} for {name!r}, outside int32")
         changed_rows = Rows(columns, rows.payload, rows.width)
         self._schema.pack(changed_rows.state)  # refuses values outside their declared bits
         return (Emission("y", changed_rows),)

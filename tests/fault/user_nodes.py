@@ -1,0 +1,159 @@
+"""A user's model, data and node kinds, which do what they must not. Copied beside a config.
+
+x -> before (linear) -> suspect -> after (linear) -> loss
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from amp_runtime.graph import PerExample
+from workers.relu import Relu
+
+CALLS_THAT_GO_WELL = 8
+
+
+def source(split, seed, *, train: int = 200, valid: int = 20):
+    for i in range(train if split == "train" else valid):
+        yield {"x": [[i % 3, i % 5, 1.0, 0.5]], "label": i % 3}
+
+
+def source_that_waits(split, seed):
+    """Say that it was reached, and never come back."""
+    Path("waiting").touch()
+    while True:
+        time.sleep(0.01)
+
+
+def source_that_raises(split, seed):
+    raise KeyError("column 7")
+    yield {}
+
+
+def source_that_exits(split, seed):
+    sys.exit(0)
+
+
+def build(graph, *, kind: str = "relu", update: str = ""):
+    graph.state(step=4)
+    x = graph.input("x", each=PerExample, state={"step": 0}, payload={"x": "x"})
+    before = graph.add("linear", "before", x, features=4)
+    if update:
+        suspect = graph.add("isu", "suspect", before, update=f"user_nodes:{update}")
+    else:
+        suspect = graph.add(kind, "suspect", before)
+    after = graph.add("linear", "after", suspect, features=3)
+    graph.add("softmax_cross_entropy", "loss", after, label="label")
+
+
+def state_function_that_raises(columns, structure):
+    raise LookupError("no such step")
+
+
+class Counted(Relu):
+    """Does well for a while: then the run is under way, and `misbehave` is called."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        self.calls = 0
+
+    def forward(self, port, rows, mode):
+        self.calls += 1
+        if self.calls > CALLS_THAT_GO_WELL:
+            self.misbehave()
+        return super().forward(port, rows, mode)
+
+    def misbehave(self):
+        """Do what the kind is named after."""
+
+
+class RaisesInForward(Counted):
+    def misbehave(self):
+        raise ValueError("the\nforward failed")
+
+
+class RaisesInBackward(Relu):
+    def backpropagate(self, saved, gradient, wants_input):
+        raise ZeroDivisionError("the backward failed")
+
+
+class RaisesInAccumulate(Relu):
+    def accumulate(self):
+        raise ArithmeticError("the update failed")
+
+
+class RaisesInALibrary(Counted):
+    def misbehave(self):
+        import json
+
+        json.loads("{")
+
+
+class Segfaults(Counted):
+    def misbehave(self):
+        ctypes.string_at(0)
+
+
+class ExitsUnasked(Counted):
+    def misbehave(self):
+        os._exit(0)
+
+
+class LeavesPolitely(Counted):
+    def misbehave(self):
+        sys.exit(0)
+
+
+class Swallows(Counted):
+    def forward(self, port, rows, mode):
+        self.calls += 1
+        return () if self.calls > CALLS_THAT_GO_WELL else Relu.forward(self, port, rows, mode)
+
+
+class Forgets(Counted):
+    """Takes the rows down, and does not pass them on."""
+
+    def forward(self, port, rows, mode):
+        emissions = super().forward(port, rows, mode)
+        return () if self.calls > CALLS_THAT_GO_WELL else emissions
+
+
+class Hangs(Counted):
+    def misbehave(self):
+        Path("hanging").touch()
+        while True:
+            time.sleep(0.01)
+
+
+class RaisesWhenMade(Relu):
+    def __init__(self, context):
+        raise RuntimeError("no licence found")
+
+
+class ExitsWhenMade(Relu):
+    def __init__(self, context):
+        os._exit(3)
+
+
+class EndsLate(Relu):
+    """The process stays when it is told to stop: Python waits for its threads."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        threading.Thread(target=threading.Event().wait).start()
+
+
+class CrashesAtTheEnd(Relu):
+    def __init__(self, context):
+        super().__init__(context)
+        atexit.register(os._exit, 9)
+
+
+class NotANode:
+    pass

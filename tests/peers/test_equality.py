@@ -1,0 +1,162 @@
+"""Synchronous training equals autograd: every array within 1e-8 after 20 updates, in float64."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import Runner
+
+pytest.importorskip("torch", reason="PyTorch is not installed (make peers)")
+
+import torch
+from safetensors.numpy import load_file
+
+from amp_runtime.__main__ import node_kinds
+from amp_runtime.config import load_config
+from amp_runtime.data.dataset import Dataset
+from amp_runtime.prepare import Prepared, prepare
+from amp_runtime.reference import Reference
+from tests.peers.torch_models import MLP, Batch, ListReductionRNN, Parameters, train_steps
+
+pytestmark = pytest.mark.peers
+TOLERANCE = 1e-8
+UPDATES, EPOCHS = 20, 2
+STEP, BATCH = 12, 5
+STEP_EXAMPLES = 15
+"""A step takes whole instances until it has 12 examples."""
+N_EXAMPLES = STEP_EXAMPLES * (UPDATES // EPOCHS - 1) + 8
+"""The last step of each epoch has 8, and its last instance 3: uneven on purpose."""
+
+# Ours, and how PyTorch calls it.
+OPTIMIZERS = {
+    "sgd": ({"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "momentum": 0.9}),
+    "adam": (
+        {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-7},
+        {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-7},
+    ),
+}
+MODELS = {
+    "rnn": {
+        "model": {"builder": "rnn", "hidden": 24, "embedding": 16},
+        "data": {"source": "list_reduction", "train": N_EXAMPLES, "valid": 20, "batch": BATCH},
+    },
+    "mlp": {
+        "model": {"builder": "mlp", "hidden": [20, 16]},
+        "data": {"source": "pixels", "train": N_EXAMPLES, "valid": 10, "batch": BATCH},
+    },
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _torch_has_its_threads() -> None:
+    """It starts them at its first steps, for good; and a test may leave no thread behind."""
+    torch.set_num_threads(1)
+    parameters = {"linear-1": {"weight": np.ones((3, 2)), "bias": np.ones(2)}}
+    train_steps(MLP, parameters, [(np.ones((1, 3)), np.zeros(1))], "adam", {"lr": 0.1})
+
+
+@pytest.fixture(params=[(m, o) for m in MODELS for o in OPTIMIZERS], ids="-".join)
+def case(request, runner: Runner) -> tuple[Prepared, str, Path]:
+    """One model and optimiser: prepared, the name of the optimiser, the config file."""
+    model, optimizer = request.param
+    sections = MODELS[model]
+    if model == "mlp":
+        sections = {**sections, "data": {**sections["data"], "path": str(digits(runner.home))}}
+    path = runner.config(
+        **sections,
+        seed=5,
+        dtype="float64",
+        verify=True,
+        training={
+            "schedule": "synchronous",
+            "update_every": STEP,
+            "max_epochs": EPOCHS,
+            "optimizer": {"name": optimizer, **OPTIMIZERS[optimizer][0]},
+        },
+    )
+    return prepare(load_config(path), node_kinds()), optimizer, path
+
+
+def digits(folder: Path) -> Path:
+    """Write a CSV of random images: 784 pixels and a label each."""
+    random = np.random.default_rng(2)
+    path = folder / "digits.csv"
+    with path.open("w", newline="") as file:
+        pixels = random.integers(0, 256, (N_EXAMPLES + 10, 784))
+        labels = random.integers(0, 10, (N_EXAMPLES + 10, 1))
+        csv.writer(file).writerows(np.concatenate([pixels, labels], axis=1).tolist())
+    return path
+
+
+def batches(prepared: Prepared) -> list[Batch]:
+    """Return the examples of each update: in the controller's order, no step across epochs."""
+    made = []
+    for epoch in range(1, EPOCHS + 1):
+        order = prepared.train.order(prepared.settings.seed, epoch)
+        for start in range(0, len(order), STEP_EXAMPLES):
+            made.append(inputs(prepared.train, order[start : start + STEP_EXAMPLES]))
+    assert len(made) == UPDATES
+    return made
+
+
+def inputs(train: Dataset, examples: np.ndarray) -> Batch:
+    labels = train.gather("label", examples).values
+    if "pixels" in train.fields:
+        return train.gather("pixels", examples).values, labels
+    tokens = train.gather("tokens", examples)
+    return np.split(tokens.values, np.cumsum(tokens.counts)[:-1]), labels
+
+
+def initial(prepared: Prepared) -> Parameters:
+    """Return the parameters that the nodes start with: of the seed and their names alone."""
+    reference = Reference(
+        prepared.wiring, node_kinds(), prepared.train, prepared.valid, prepared.settings
+    )
+    return {
+        node.name: {name: array.copy() for name, array in node.parameters.items()}
+        for node in reference.host.parameterised()
+    }
+
+
+def by_autograd(prepared: Prepared, optimizer: str) -> Parameters:
+    model = MLP if "pixels" in prepared.train.fields else ListReductionRNN
+    _, options = OPTIMIZERS[optimizer]
+    return train_steps(model, initial(prepared), batches(prepared), optimizer, options)
+
+
+def flat(parameters: Parameters) -> dict[str, np.ndarray]:
+    return {
+        f"{node}.{name}": a for node, arrays in parameters.items() for name, a in arrays.items()
+    }
+
+
+def assert_equal(ours: Mapping[str, np.ndarray], prepared: Prepared, optimizer: str) -> None:
+    wanted, began = flat(by_autograd(prepared, optimizer)), flat(initial(prepared))
+    assert ours.keys() == wanted.keys()
+    for name, array in ours.items():
+        assert array.dtype == np.float64
+        scale = np.abs(wanted[name]).max()
+        assert np.abs(array - began[name]).max() / scale > 1e-3, f"{name} did not train"
+        assert np.abs(array - wanted[name]).max() / scale <= TOLERANCE, name
+
+
+def test_reference_equals_autograd(case):
+    prepared, optimizer, _ = case
+    finished = Reference(
+        prepared.wiring, node_kinds(), prepared.train, prepared.valid, prepared.settings
+    ).run()
+    for name in finished.parameters:
+        assert finished.reports[1].nodes[name].updates == UPDATES
+    assert_equal(flat(finished.parameters), prepared, optimizer)
+
+
+@pytest.mark.process
+def test_one_process_per_node_equals_autograd(case, runner):
+    prepared, optimizer, path = case
+    assert runner.run(path).code == 0
+    ours = load_file(runner.last.folder / "parameters.safetensors")
+    assert_equal(ours, prepared, optimizer)

@@ -1,0 +1,106 @@
+"""embedding: y = table[x], and the sums of gradients by token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kinds import (
+    answered,
+    claim_duplicate_and_unknown_slots_are_refused,
+    claim_evaluation_is_transparent,
+    claim_gradients_match_differences,
+    claim_inputs_may_be_read_only_and_are_not_kept,
+    claim_null_rows_answer_null,
+    claim_rows_do_not_depend_on_their_company,
+    claim_swapped_answers_use_their_own_input,
+    claim_verify_brings_the_emitted_state_back,
+    f64,
+    floats,
+    make,
+    only,
+    rows,
+    slots,
+    spec,
+)
+
+from amp_runtime.errors import NodeError, ShapeMismatchError
+from amp_runtime.message import Mode
+
+TOKENS = spec(("x", (), "int32"))
+
+
+def embedding(**given):
+    return make("embedding", TOKENS, entries=4, features=2, wants=(), **given)
+
+
+def test_output_is_the_row_of_the_token():
+    node = embedding()
+    node.parameters["table"][...] = [[0, 1], [10, 11], [20, 21], [30, 31]]
+    emitted = only(node.forward("x", rows(x=[3, 0, 3]), Mode.TRAIN))
+    assert emitted.payload["x"].tolist() == [[30, 31], [0, 1], [30, 31]]
+
+
+def test_gradients_of_one_token_add_up_and_the_answer_is_null():
+    node = embedding()
+    emitted = only(node.forward("x", rows(x=[3, 0, 3]), Mode.TRAIN))
+    gradient = {"x": f64([[1, 2], [3, 4], [10, 20]])}
+    assert answered(node.backward("y", slots(emitted), gradient)) == {0: None, 1: None, 2: None}
+    node.accumulate()
+    assert node.gradients["table"].tolist() == [[3, 4], [0, 0], [0, 0], [11, 22]]
+
+
+def test_gradients_match_finite_differences():
+    claim_gradients_match_differences(embedding(), x=[2, 0, 2, 3, 2])
+
+
+@pytest.mark.parametrize(("token", "shown"), [(4, "4"), (-1, "-1")])
+def test_a_token_outside_the_table_is_refused_by_value_and_node(token, shown):
+    with pytest.raises(
+        NodeError, match=rf"node 'embedding-1' .kind embedding.: token {shown} is outside 0 to 3"
+    ):
+        embedding().forward("x", rows(x=[0, token]), Mode.TRAIN)
+
+
+def test_swapped_answers_use_their_own_input():
+    claim_swapped_answers_use_their_own_input(embedding, [1, 3])
+
+
+def test_null_rows_answer_null():
+    claim_null_rows_answer_null(embedding(), [1, 1, 3])
+
+
+def test_duplicate_answers_and_unknown_slots_are_refused():
+    node = embedding()
+    claim_duplicate_and_unknown_slots_are_refused(
+        node, lambda: only(node.forward("x", rows(x=[1, 2]), Mode.TRAIN))
+    )
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_evaluation_is_transparent(verify):
+    claim_evaluation_is_transparent(embedding(verify=verify), [1, 3])
+
+
+def test_rows_do_not_depend_on_their_company():
+    claim_rows_do_not_depend_on_their_company(embedding, [1, 3, 1])
+
+
+def test_inputs_are_not_kept():
+    claim_inputs_may_be_read_only_and_are_not_kept(embedding(), [1, 3])
+
+
+def test_verify_brings_the_emitted_state_back():
+    claim_verify_brings_the_emitted_state_back(embedding(verify=True), [1, 3])
+
+
+@pytest.mark.parametrize(
+    "given", [floats(), spec(("x", (1,), "int32")), spec(("x", (), "int32"), ("y", (), "int32"))]
+)
+def test_other_inputs_are_refused_with_what_they_are(given):
+    with pytest.raises(ShapeMismatchError, match=r"takes one array int32\[rows\], but is given"):
+        make("embedding", given, entries=4, features=2)
+
+
+def test_the_table_has_the_standard_deviation_asked_for():
+    node = make("embedding", TOKENS, entries=2000, features=5, std=0.1)
+    assert np.std(node.parameters["table"]) == pytest.approx(0.1, rel=0.05)

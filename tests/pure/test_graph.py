@@ -1,0 +1,472 @@
+"""Building a graph: what comes out, and that each mistake has its own error that says where."""
+
+from __future__ import annotations
+
+import pytest
+from wirings import FIELDS, POSITION, PerExample, chain, new_graph, recurrent, zeros
+
+from amp_runtime.errors import (
+    BadNameError,
+    BadOptionError,
+    BranchesMeetError,
+    FunctionNameError,
+    GraphError,
+    NoPathToLossError,
+    OccupiedPortError,
+    SchemaMismatchError,
+    ShapeMismatchError,
+    StatelessCycleError,
+    UnconnectedPortError,
+    UnknownKindError,
+    UnknownOptionError,
+    UnknownPortError,
+)
+from amp_runtime.graph import Graph
+from amp_runtime.spec import ArraySpec
+from workers.registry import Registry
+
+NEXT = "state_functions:next_step"
+ODD = "state_functions:is_odd"
+
+
+@pytest.fixture
+def graph():
+    return new_graph()
+
+
+@pytest.fixture
+def vector(graph):
+    return graph.input("vector", each=PerExample, state={"step": 0}, payload={"x": "vector"})
+
+
+def node(wiring, name):
+    return wiring.nodes[wiring.number[name]]
+
+
+# ----------------------------------------------------------------------- what comes out
+
+
+def test_specs_and_fields_are_inferred_along_the_edges():
+    wiring = recurrent(batch=5)
+    assert [n.name for n in wiring.nodes] == [
+        "embedding", "loop", "joined", "linear-1", "step", "more", "linear-2", "loss",
+    ]  # fmt: skip
+    state = "(instance:24, example:3, step:5)"
+    assert str(node(wiring, "joined").outputs["y"]) == f"{{x: float64[rows, 5]}} with state {state}"
+    assert str(node(wiring, "embedding").inputs["x"]) == f"{{x: int32[rows]}} with state {state}"
+    assert str(node(wiring, "loop").inputs["again"]).startswith("{x: float64[rows, 3]}")
+    assert node(wiring, "more").fields == ("len(tokens)",)
+    assert node(wiring, "loss").fields == ("label",)
+    assert wiring.fields == {
+        "len(tokens)": ArraySpec((), "int32"),
+        "label": ArraySpec((), "int32"),
+    }
+
+
+@pytest.mark.parametrize(("batch", "bits"), [(2, 1), (3, 2), (4, 2), (5, 3), (100, 7)])
+def test_the_example_column_is_as_wide_as_the_batch_needs(batch, bits):
+    assert chain(batch=batch).inputs[0].spec.schema.columns[1] == ("example", bits)
+
+
+def test_instances_of_one_example_have_no_example_column():
+    assert chain().inputs[0].spec.schema.names == ("instance", "step")
+
+
+def test_floating_fields_and_zeros_take_the_dtype_of_the_run():
+    graph = new_graph(dtype="float32")
+    for name, source in (("vector", "vector"), ("zeros", zeros((2,)))):
+        out = graph.input(name, each=PerExample, state={"step": 0}, payload={"x": source})
+        graph.add("sink", f"sink-{name}", out)
+    assert [i.spec.arrays["x"] for i in graph.build().inputs] == [ArraySpec((2,), "float32")] * 2
+
+
+def test_an_output_drawn_more_than_once_gets_a_bcast(graph, vector):
+    linear = graph.add("linear", "first", vector, features=2)
+    for name in ("one", "two", "three"):
+        graph.add("sink", name, linear)
+    wiring = graph.build()
+    bcast = node(wiring, "first-bcast")
+    assert (bcast.kind, tuple(bcast.outputs)) == ("bcast", ("y0", "y1", "y2"))
+    assert sum(e.source == wiring.number["first"] for e in wiring.edges) == 1
+
+
+def test_two_outputs_of_one_node_that_are_drawn_twice_get_a_bcast_each(graph, vector):
+    split = graph.add("cond", "split", vector, choose=ODD)
+    for n, port in enumerate(("no", "yes", "no", "yes")):
+        graph.add("sink", f"sink-{n}", split[port])
+    assert [n.name for n in graph.build().nodes if n.kind == "bcast"] == [
+        "split-bcast", "split-yes-bcast",
+    ]  # fmt: skip
+
+
+def test_an_input_drawn_twice_gets_a_bcast(graph, vector):
+    graph.add("sink", "one", vector)
+    graph.add("sink", "two", vector)
+    assert "vector-bcast" in graph.build().number
+
+
+def test_training_options_lie_over_each_other_defaults_builder_user():
+    graph = new_graph(
+        training={"optimizer": {"name": "adam", "lr": 0.5}, "update_every": 7},
+        overrides={
+            "b": {"optimizer": {"lr": 0.25}, "min_update_frequency": 3},
+            "c": {"optimizer": {"name": "sgd", "lr": 1.0}, "features": 2},
+        },
+    )
+    out = graph.input("vector", each=PerExample, state={"step": 0}, payload={"x": "vector"})
+    for name in ("a", "b", "c"):
+        given = {"update_every": 9} if name == "a" else {}
+        out = graph.add("linear", name, out, features=4, **given)
+    graph.add("sink", "end", out)
+    training = {n.name: n.training for n in graph.build().nodes}
+    adam = {"name": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+    assert training["a"] == {
+        "optimizer": {**adam, "lr": 0.5}, "update_every": 9, "min_update_frequency": "auto",
+    }  # fmt: skip
+    assert training["b"] == {
+        "optimizer": {**adam, "lr": 0.25}, "update_every": 7, "min_update_frequency": 3,
+    }  # fmt: skip
+    assert training["c"]["optimizer"] == {"name": "sgd", "lr": 1.0, "momentum": 0.0}
+    assert training["end"] == {}
+
+
+def test_an_override_is_stronger_than_the_builder():
+    graph = new_graph(overrides={"linear": {"features": 9}})
+    out = graph.input("vector", each=PerExample, state={"step": 0}, payload={"x": "vector"})
+    graph.add("sink", "end", graph.add("linear", "linear", out, features=4))
+    assert node(graph.build(), "linear").options["features"] == 9
+
+
+def test_a_kind_of_ones_own_is_named_by_its_class(graph, vector):
+    graph.add("workers.sink:Sink", "end", vector)
+    assert graph.build().nodes[0].kind == "workers.sink:Sink"
+
+
+# ------------------------------------------------------- mistakes at the time of drawing
+
+
+def test_an_unknown_kind_names_node_and_nearest(graph, vector):
+    with pytest.raises(UnknownKindError, match=r"node 'a' .kind liner.*'liner' .did you mean 'lin"):
+        graph.add("liner", "a", vector, features=2)
+    with pytest.raises(
+        UnknownKindError, match=r"'amp_runtime.join:Join' is no node kind.*not deri"
+    ):
+        graph.add("amp_runtime.join:Join", "a", vector)
+    with pytest.raises(FunctionNameError, match=r"node 'a' .*no module 'no_such_module'"):
+        graph.add("no_such_module:Mine", "a", vector)
+
+
+def test_an_unknown_or_missing_option_names_node_and_nearest(graph, vector):
+    with pytest.raises(
+        UnknownOptionError, match=r"node 'a' .kind linear.: .*featurs: unknown option .*'features'"
+    ):
+        graph.add("linear", "a", vector, featurs=2)
+    with pytest.raises(BadOptionError, match=r"node 'a' .kind linear.: features: is missing"):
+        graph.add("linear", "a", vector)
+
+
+@pytest.mark.parametrize("name", ["", "Linear", "a b", "-a", "a" * 42, "a.b", "ä"])
+def test_a_bad_name_is_refused(graph, vector, name):
+    with pytest.raises(BadNameError, match=r"is not a valid name; use 1 to 41 characters"):
+        graph.add("sink", name, vector)
+
+
+def test_a_name_is_taken_once_by_nodes_and_inputs_together(graph, vector):
+    graph.add("sink", "end", vector)
+    for name in ("end", "vector"):
+        with pytest.raises(BadNameError, match=f"the name '{name}' is taken"):
+            graph.add("sink", name, vector)
+
+
+def test_an_unknown_port_names_node_and_nearest(graph, vector):
+    split = graph.add("cond", "split", vector, choose=ODD)
+    with pytest.raises(
+        UnknownPortError, match=r"node 'split' .kind cond.: no output port 'yess' .*'yes'.*\['no'"
+    ):
+        split["yess"]
+    with pytest.raises(UnknownPortError, match=r"node 'split' .*no input port 'y'.*are \['x'\]"):
+        split.port("y")
+    with pytest.raises(UnknownPortError, match=r"has output ports \['no', 'yes'\], so name one"):
+        graph.add("sink", "end", split)
+
+
+def test_more_sources_than_ports_are_refused(graph, vector):
+    with pytest.raises(UnknownPortError, match=r"node 'end' .*2 inputs are drawn to its ports"):
+        graph.add("sink", "end", vector, vector)
+
+
+def test_a_handle_of_several_inputs_stands_for_no_port(graph, vector):
+    join = graph.add("concat", "join", inputs=("a", "b"))
+    with pytest.raises(
+        UnknownPortError, match=r"node 'join' .*has input ports \['a', 'b'\], so na"
+    ):
+        graph.connect(vector, join)
+
+
+def test_an_input_port_drawn_to_twice_is_refused(graph, vector):
+    end = graph.add("sink", "end", vector)
+    with pytest.raises(OccupiedPortError, match=r"node 'end' .*port 'x' is drawn to twice; merge"):
+        graph.connect(vector, end)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"optimizer": {"name": "adm"}}, r"unknown optimizer 'adm' .did you mean 'adam'"),
+        ({"optimizer": {"name": "sgd", "rl": 1.0}}, r"optimizer sgd: .*rl: unknown option .*'lr'"),
+        ({"optimizer": {"lr": -1.0}}, "optimizer sgd: lr: must be a number .above 0"),
+        ({"update_every": 0}, "option 'update_every': 0 is not a whole number >= 1"),
+        ({"update_every": "auto"}, "option 'update_every': 'auto' is not a whole number"),
+        ({"min_update_frequency": 1.5}, "option 'min_update_frequency': 1.5 is not a whole"),
+        ({"min_update_frequency": True}, "option 'min_update_frequency': True is not a whole"),
+    ],
+)
+def test_bad_training_options_name_node_and_option(graph, vector, given, said):
+    with pytest.raises(
+        (UnknownOptionError, BadOptionError), match=f"node 'a' .kind linear.*{said}"
+    ):
+        graph.add("linear", "a", vector, features=2, **given)
+
+
+def test_training_options_are_for_nodes_with_parameters(graph, vector):
+    with pytest.raises(
+        UnknownOptionError, match=r"node 'end' .*'update_every' is for nodes with pa"
+    ):
+        graph.add("sink", "end", vector, update_every=3)
+
+
+# -------------------------------------------------------------------- inputs and states
+
+
+def test_state_columns_are_declared_once_and_within_their_bits(graph):
+    for name in ("step", "instance", "example"):
+        with pytest.raises(GraphError, match=f"state column '{name}' exists already"):
+            graph.state(**{name: 3})
+    for bits in (0, 32, 1.5):
+        with pytest.raises(GraphError, match=f"state column 'visit': {bits} bits, not 1 to 31"):
+            graph.state(visit=bits)
+
+
+def test_a_state_that_does_not_fit_a_key_is_refused(graph):
+    graph.state(visit=31)  # 24 + 8 + 31 = 63
+    with pytest.raises(GraphError, match=r"visit:31, more:1\) takes 64 bits, more than 63"):
+        graph.state(more=1)
+
+
+@pytest.mark.parametrize("state", [{}, {"step": 0, "visit": 0}, {"stop": 0}])
+def test_an_input_gives_every_column_and_no_other(graph, state):
+    with pytest.raises(GraphError, match=r"input 'v': state columns .* do not match .*\['step'\]"):
+        graph.input("v", each=PerExample, state=state, payload={"x": "vector"})
+
+
+@pytest.mark.parametrize(
+    ("each", "state", "payload"),
+    [
+        ("tokns", POSITION, "vector"),
+        ("tokens", "tokns", "vector"),
+        ("tokens", POSITION, "tokns"),
+        ("tokens", "len(tokns)", "vector"),
+    ],
+)
+def test_an_unknown_field_is_named_with_the_nearest(graph, each, state, payload):
+    with pytest.raises(GraphError, match=r"input 'v': the data have no field 'tokns' .*'tokens'"):
+        graph.input("v", each=each, state={"step": state}, payload={"x": payload})
+
+
+def test_a_state_column_takes_whole_numbers_only(graph):
+    with pytest.raises(
+        ShapeMismatchError, match=r"input 'v'.*'step'.*'vector' is float64\[rows, 2"
+    ):
+        graph.input("v", each="tokens", state={"step": "vector"}, payload={"x": "tokens"})
+
+
+def test_a_length_is_no_field_to_inject_a_row_for_each_element_of(graph):
+    with pytest.raises(GraphError, match=r"input 'v'.*'len\(tokens\)' has no elements.*PerExample"):
+        graph.input("v", each="len(tokens)", state={"step": 0}, payload={"x": "vector"})
+
+
+# --------------------------------------------------------- mistakes seen when it is built
+
+
+def test_an_override_of_no_node_names_the_nearest():
+    graph = new_graph(overrides={"lineer": {"features": 2}})
+    vector = graph.input("v", each=PerExample, state={"step": 0}, payload={"x": "vector"})
+    graph.add("sink", "end", graph.add("linear", "linear", vector, features=2))
+    with pytest.raises(UnknownOptionError, match=r"nodes.lineer: no node 'lineer' .*'linear'"):
+        graph.build()
+
+
+def test_a_port_that_is_not_connected_is_named(graph, vector):
+    join = graph.add("concat", "join", vector, inputs=("a", "b"))
+    with pytest.raises(
+        UnconnectedPortError, match=r"node 'join' .*nothing is drawn to input port 'b"
+    ):
+        graph.build()
+    graph.connect(vector, join.port("b"))
+    with pytest.raises(
+        UnconnectedPortError, match=r"node 'join' .*output port 'y' leads nowhere; c"
+    ):
+        graph.build()
+
+
+def test_an_input_that_leads_nowhere_is_named(graph, vector):
+    with pytest.raises(UnconnectedPortError, match="input 'vector': leads nowhere"):
+        graph.build()
+
+
+def test_a_part_that_no_row_reaches_is_named(graph, vector):
+    graph.add("sink", "end", vector)
+    loop = graph.add("isu", "island", update=NEXT)
+    graph.connect(loop, loop)
+    with pytest.raises(
+        UnconnectedPortError, match=r"node 'island' .*no row can reach input port 'x"
+    ):
+        graph.build()
+
+
+def test_shapes_that_do_not_fit_name_the_node_and_what_it_was_given(graph):
+    tokens = graph.input("tokens", each="tokens", state={"step": 0}, payload={"x": "tokens"})
+    graph.add("sink", "end", graph.add("linear", "a", tokens, features=2))
+    with pytest.raises(
+        ShapeMismatchError,
+        match=r"node 'a' .kind linear.: port 'x' takes .*float64\[rows, in\].*\{x: int32\[rows\]\}",
+    ):
+        graph.build()
+
+
+def test_a_loop_whose_way_back_does_not_fit_shows_both_specs(graph, vector):
+    loop = graph.add("phi", "loop", vector, inputs=("start", "again"))
+    step = graph.add("isu", "step", graph.add("linear", "wide", loop, features=3), update=NEXT)
+    split = graph.add("cond", "split", step, choose=ODD)
+    graph.connect(split["yes"], loop.port("again"))
+    graph.add("sink", "end", split["no"])
+    with pytest.raises(
+        ShapeMismatchError,
+        match=r"node 'loop' .*'start' is given .*float64\[rows, 2\].*'again' .*float64\[rows, 3\]",
+    ):
+        graph.build()
+
+
+def test_states_that_do_not_fit_show_both_schemas():
+    graph = new_graph()
+    one = graph.input("one", each=PerExample, state={"step": 0}, payload={"x": "vector"})
+    graph.state(visit=2)
+    two = graph.input(
+        "two", each=PerExample, state={"step": 0, "visit": 0}, payload={"x": "vector"}
+    )
+    graph.add("sink", "end", graph.add("concat", "join", one, two, inputs=("a", "b")))
+    with pytest.raises(
+        SchemaMismatchError, match=r"node 'join' .*'a' has state \(.*step:8\), but port 'b' .*visit"
+    ):
+        graph.build()
+
+
+def test_rows_that_can_never_end_are_refused(graph, vector):
+    loop = graph.add("phi", "loop", vector, inputs=("start", "again"))
+    graph.connect(graph.add("isu", "step", loop, update=NEXT), loop.port("again"))
+    with pytest.raises(NoPathToLossError, match=r"node 'loop' .kind phi.: no path leads from here"):
+        graph.build()
+
+
+def test_a_cycle_in_which_no_state_changes_is_shown(graph, vector):
+    loop = graph.add("phi", "loop", vector, inputs=("start", "again"))
+    body = graph.add("linear", "body", loop, features=2)
+    split = graph.add("cond", "split", body, choose=ODD)
+    graph.connect(split["yes"], loop.port("again"))
+    graph.add("sink", "end", split["no"])
+    with pytest.raises(
+        StatelessCycleError, match=r"in the cycle loop -> body -> split -> loop; put"
+    ):
+        graph.build()
+
+
+def test_a_function_that_does_not_resolve_names_the_node(graph, vector):
+    graph.add("sink", "end", graph.add("isu", "step", vector, update="state_functions:next_stop"))
+    with pytest.raises(FunctionNameError, match=r"node 'step' .*has no 'next_stop' .*'next_step'"):
+        graph.build()
+
+
+def test_a_name_that_is_no_function_is_refused(graph, vector):
+    graph.add("sink", "end", graph.add("isu", "s", vector, update="state_functions:not_a_function"))
+    with pytest.raises(
+        BadOptionError, match=r"node 's' .*'state_functions:not_a_function' is not a f"
+    ):
+        graph.build()
+
+
+def test_a_field_that_a_node_needs_and_the_data_lack_is_named(graph, vector):
+    graph.add("softmax_cross_entropy", "loss", vector, label="lable")
+    with pytest.raises(GraphError, match=r"node 'loss' .*no field 'lable' .did you mean 'label'"):
+        graph.build()
+
+
+# ------------------------------------------------------------------- branches that meet
+
+
+def merged(graph, *sources, name="merge"):
+    ports = tuple(f"p{n}" for n in range(len(sources)))
+    return graph.add("phi", name, *sources, inputs=ports)
+
+
+def joined(graph, *sources, name="join"):
+    ports = tuple(f"p{n}" for n in range(len(sources)))
+    return graph.add("concat", name, *sources, inputs=ports)
+
+
+def diamond(graph, source, name="split"):
+    split = graph.add("cond", name, source, choose=ODD)
+    no = graph.add("relu", f"{name}-no", split["no"])
+    return merged(graph, no, split["yes"], name=f"{name}-phi")
+
+
+def test_two_branches_that_meet_in_a_phi_are_named_with_its_ports(graph, vector):
+    relu = graph.add("relu", "branch", vector)
+    graph.add("sink", "end", merged(graph, vector, relu))
+    with pytest.raises(
+        BranchesMeetError,
+        match=r"node 'vector-bcast' .*branches 'y[01]' and 'y[01]' meet in phi 'merge' .*'p[01]'",
+    ):
+        graph.build()
+
+
+def test_a_branch_around_a_join_meets_what_was_joined(graph, vector):
+    one = graph.add("linear", "one", vector, features=1)
+    two = graph.add("linear", "two", vector, features=1)
+    graph.add("sink", "end", merged(graph, joined(graph, one, two), vector))
+    with pytest.raises(BranchesMeetError, match=r"'y[012]' and 'y[012]' meet in phi 'merge'"):
+        graph.build()
+
+
+def test_branches_that_are_joined_may_pass_a_choice_together(graph, vector):
+    one = graph.add("linear", "one", vector, features=1)
+    graph.add("sink", "end", diamond(graph, joined(graph, one, vector)))
+    graph.build()
+
+
+def test_each_branch_may_have_a_choice_of_its_own(graph, vector):
+    one, two = diamond(graph, vector, "first"), diamond(graph, vector, "second")
+    graph.add("sink", "end", diamond(graph, joined(graph, one, two), "third"))
+    graph.build()
+
+
+def test_a_branch_with_another_state_may_meet_the_first(graph, vector):
+    other = graph.add("isu", "step", graph.add("relu", "relu", vector), update=NEXT)
+    graph.add("sink", "end", merged(graph, vector, graph.add("relu", "after", other)))
+    graph.build()
+
+
+def test_a_residual_loop_is_no_meeting_of_branches(graph, vector):
+    loop = graph.add("phi", "loop", vector, inputs=("start", "again"))
+    deep = graph.add("linear", "deep", loop, features=2)
+    body = graph.add("linear", "body", joined(graph, loop, deep), features=2)
+    split = graph.add("cond", "split", graph.add("isu", "step", body, update=NEXT), choose=ODD)
+    graph.connect(split["yes"], loop.port("again"))
+    graph.add("sink", "end", split["no"])
+    graph.build()
+
+
+def test_fields_of_the_data_are_copied():
+    fields = dict(FIELDS)
+    graph = Graph(Registry(), fields=fields)
+    fields.clear()
+    assert graph.fields == FIELDS

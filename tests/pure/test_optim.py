@@ -1,0 +1,61 @@
+"""Optimisers: two steps worked by hand each."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from amp_runtime.optim import OPTIMIZERS, make_optimizer
+
+
+def two_steps(first, second, **options):
+    """Return a parameter, 10 at first, after each of two steps."""
+    parameters = {"w": np.array([10.0])}
+    mine = parameters["w"]
+    optimizer = make_optimizer(options, parameters)
+    seen = []
+    for gradient in (first, second):
+        optimizer.step({"w": np.array([gradient])})
+        seen.append(float(mine[0]))
+    assert optimizer.steps == 2
+    return seen
+
+
+def test_sgd_goes_down_the_gradient():
+    assert two_steps(2.0, -4.0, name="sgd", lr=0.5) == [9.0, 11.0]
+
+
+def test_sgd_with_momentum_sums_decayed_gradients():
+    # v = 2, then 0.5 * 2 - 4 = -3
+    assert two_steps(2.0, -4.0, name="sgd", lr=0.5, momentum=0.5) == [9.0, 10.5]
+
+
+def test_adam_divides_the_corrected_mean_by_the_root_of_the_corrected_square():
+    # m = 0.5 * 2 = 1, corrected 1 / 0.5 = 2;  s = 0.25 * 4 = 1, corrected 1 / 0.25 = 4
+    # step 1: 0.1 * 2 / (2 + 1)
+    # m = 0.5 + 0.5 * 6 = 3.5, / 0.75;  s = 0.75 + 0.25 * 36 = 9.75, / (1 - 0.75^2 = 0.4375)
+    first, second = two_steps(2.0, 6.0, name="adam", lr=0.1, beta1=0.5, beta2=0.75, eps=1.0)
+    assert first == pytest.approx(10 - 0.1 * 2 / 3, rel=1e-15)
+    step = 0.1 * (3.5 / 0.75) / (math.sqrt(9.75 / 0.4375) + 1)
+    assert second == pytest.approx(first - step, rel=1e-15)
+
+
+def test_adam_steps_by_the_learning_rate_at_first_whatever_the_gradient():
+    for gradient in (1e-3, 1.0, 1e3):
+        first, _ = two_steps(gradient, 0.0, name="adam", lr=0.01)
+        assert first == pytest.approx(10 - 0.01, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_every_array_has_a_state_of_its_own_and_is_updated_in_place(name):
+    parameters = {"w": np.ones((2, 3)), "b": np.ones(3, np.float32)}
+    arrays = list(parameters.values())
+    optimizer = make_optimizer({"name": name, "lr": 0.1}, parameters)
+    for _ in range(2):
+        optimizer.step({"w": np.ones((2, 3)), "b": np.zeros(3, np.float32)})
+    assert parameters["w"] is arrays[0]
+    assert (parameters["w"] < 1).all()
+    assert parameters["b"].tolist() == [1, 1, 1]
+    assert parameters["b"].dtype == np.float32

@@ -1,0 +1,221 @@
+"""Random graphs under random and adversarial delivery: nothing is lost, nothing differs.
+
+The recipe, the seeds and the delivery are hypothesis' and printed when a test fails.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import random_graphs
+from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import strategies as st
+from random_graphs import STEPS, build
+from scripted import Delivery, ScriptedRun
+
+from amp_runtime.controller import ControllerSettings
+from amp_runtime.one_to_one import Parameterised
+from amp_runtime.reference import Reference
+from amp_runtime.updates import Schedule
+from amp_runtime.wiring import Wiring
+from workers.registry import Registry
+
+N_TRAIN, N_VALID, UPDATE_EVERY = 6, 3, 3
+
+recipes = st.lists(
+    st.tuples(
+        st.integers(0, len(STEPS) - 1), st.integers(0, 9), st.integers(0, 5), st.integers(1, 3)
+    ),
+    max_size=9,
+)
+EVERYTHING = [(what, 7 * what, what, 1 + what % 3) for what in range(2 * len(STEPS))]
+quick = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+
+
+def run_settings(schedule=Schedule.SYNCHRONOUS, **options: Any) -> ControllerSettings:
+    return ControllerSettings(
+        **{"schedule": schedule, "update_every": UPDATE_EVERY, "seed": 11, **options}
+    )
+
+
+def placed(wiring: Wiring, seed: int) -> list[int]:
+    """Return random peers for all nodes; every peer from 1 on has one."""
+    generator, n = random.Random(seed), len(wiring.nodes)
+    n_peers = generator.randint(1, n)
+    peers = [*range(1, n_peers + 1), *(generator.randint(1, n_peers) for _ in range(n - n_peers))]
+    generator.shuffle(peers)
+    return peers
+
+
+def reference(wiring: Wiring, given: ControllerSettings, seed: int = 0) -> Reference:
+    """Return a reference that has run to its end."""
+    run = Reference(
+        wiring,
+        Registry(),
+        random_graphs.examples(N_TRAIN, seed),
+        random_graphs.examples(N_VALID, seed + 1),
+        given,
+    )
+    run.run()
+    return run
+
+
+def scripted(
+    wiring: Wiring, given: ControllerSettings, seed: int, delivery: Delivery
+) -> ScriptedRun:
+    """Return a run over hosts that has come to its end, with all that must hold asserted."""
+    run = ScriptedRun.of(
+        wiring,
+        random_graphs.examples(N_TRAIN, 0),
+        random_graphs.examples(N_VALID, 1),
+        given,
+        placed(wiring, seed),
+        seed=seed,
+        delivery=delivery,
+    )
+    flight = run.controller.in_flight
+
+    def check() -> None:
+        assert flight.instances <= given.max_active_keys
+        assert flight.rows <= flight.max_rows or flight.instances == 1
+
+    run.after_event = check
+    run.run()
+    flight.assert_drained()
+    run.controller.assert_invariants()
+    for host in run.hosts.values():
+        host.assert_invariants()
+        assert (host.arena.live, host.parked_rows, host.idle) == (0, 0, True)
+        for node in host.nodes.values():
+            assert node.stash.open_positions().tolist() == []
+    trained = sum(r.examples for r in run.results if r.split == "train")
+    assert trained == N_TRAIN * given.max_epochs
+    assert all(r.complete for r in run.results)
+    return run
+
+
+def same_parameters(one: Any, two: Any, tolerance: float) -> None:
+    assert one.keys() == two.keys()
+    for node, arrays in one.items():
+        for name, array in arrays.items():
+            np.testing.assert_allclose(
+                array, two[node][name], rtol=0, atol=tolerance * max(1.0, np.abs(array).max()),
+                err_msg=f"{node}.{name}",
+            )  # fmt: skip
+
+
+def same_metrics(run: ScriptedRun, expected: Reference) -> None:
+    for one, two in zip(run.results, expected.results, strict=True):
+        assert (one.split, one.epoch, one.examples) == (two.split, two.epoch, two.examples)
+        assert one.metrics == pytest.approx(dict(two.metrics), rel=1e-9, abs=1e-12)
+
+
+@quick
+@given(
+    recipe=recipes,
+    seed=st.integers(0, 2**16),
+    delivery=st.sampled_from(Delivery),
+    keys=st.integers(1, 8),
+    rows=st.none() | st.integers(1, 20),
+    batch=st.integers(1, 3),
+    verify=st.booleans(),
+)
+def test_synchronous_parameters_equal_those_of_the_reference_under_any_delivery(
+    recipe, seed, delivery, keys, rows, batch, verify
+):
+    wiring = build(recipe, batch=batch)
+    event(f"{len(wiring.nodes) // 5 * 5} nodes or more")
+    expected = reference(wiring, run_settings(max_active_keys=1))
+    given = run_settings(max_active_keys=keys, max_active_rows=rows, verify=verify)
+    run = scripted(wiring, given, seed, delivery)
+    versions = [n.version for h in run.hosts.values() for n in h.parameterised()]
+    assert max(versions) == 2  # 3 and 3 examples, or 4 and 2
+    assert run.finished is not None
+    same_parameters(run.finished.parameters, expected._finished.parameters, 1e-9)
+    same_metrics(run, expected)
+
+
+@quick
+@given(
+    recipe=recipes,
+    seed=st.integers(0, 2**16),
+    delivery=st.sampled_from(Delivery),
+    keys=st.integers(1, 8),
+    batch=st.integers(1, 3),
+    verify=st.booleans(),
+)
+def test_an_asynchronous_run_retires_everything_under_any_delivery(
+    recipe, seed, delivery, keys, batch, verify
+):
+    wiring = build(recipe, batch=batch)
+    given = run_settings(Schedule.ASYNCHRONOUS, max_active_keys=keys, max_epochs=2, verify=verify)
+    run = scripted(wiring, given, seed, delivery)
+    for host in run.hosts.values():
+        for node in host.parameterised():
+            assert node.updates.rows == 0  # left-overs are applied at the end of an epoch
+            assert not any(g.any() for g in node.gradients.values())
+
+
+@settings(quick, max_examples=15)
+@given(recipe=recipes, seed=st.integers(0, 2**16))
+@example(recipe=EVERYTHING, seed=0)
+@example(recipe=[(what, 0, 1, 3) for what in range(len(STEPS))], seed=1)
+def test_gradients_match_finite_differences_of_the_whole_graphs_loss(recipe, seed):
+    wiring = build(recipe, lr=1.0)
+    one_step = run_settings(max_active_keys=4, update_every=N_TRAIN)
+
+    def run(node: str = "", name: str = "", at: Any = (), change: float = 0.0) -> Reference:
+        made = Reference(
+            wiring,
+            Registry(),
+            random_graphs.examples(N_TRAIN, seed, longest=3),
+            random_graphs.examples(0, 0),
+            one_step,
+        )
+        if node:
+            parameters(made)[node].parameters[name][at] += change
+        made.run()
+        return made
+
+    def parameters(made: Reference) -> dict[str, Parameterised]:
+        return {n.name: n for n in made.host.parameterised()}
+
+    fresh = Reference(
+        wiring, Registry(), random_graphs.examples(1, 0), random_graphs.examples(0, 0), one_step
+    )
+    before, after = parameters(fresh), parameters(run())
+    generator = random.Random(seed)
+    eps = 1e-5
+    for node, old in before.items():
+        name = generator.choice(sorted(old.parameters))
+        at = tuple(generator.randrange(n) for n in old.parameters[name].shape)
+        # One plain step with lr 1: the gradient of the mean loss is what was subtracted.
+        gradient = old.parameters[name][at] - after[node].parameters[name][at]
+        up, down = (
+            run(node, name, at, change).results[0].metrics.get("loss", 0.0)
+            for change in (eps, -eps)
+        )
+        assert gradient == pytest.approx((up - down) / (2 * eps), rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.slow
+@settings(quick, max_examples=400)
+@given(
+    recipe=recipes,
+    seed=st.integers(0, 2**32),
+    delivery=st.sampled_from(Delivery),
+    keys=st.integers(1, 8),
+    batch=st.integers(1, 3),
+)
+def test_many_more_graphs(recipe, seed, delivery, keys, batch):
+    wiring = build(recipe, batch=batch)
+    expected = reference(wiring, run_settings(max_active_keys=1))
+    run = scripted(wiring, run_settings(max_active_keys=keys), seed, delivery)
+    assert run.finished is not None
+    same_parameters(run.finished.parameters, expected._finished.parameters, 1e-9)
+    same_metrics(run, expected)
