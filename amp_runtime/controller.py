@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from amp_runtime.actions import Action, Finished, Inject, StageDone, ToWorker
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import InvariantError, LifecycleError, StallError
+from amp_runtime.errors import LifecycleError, StallError
 from amp_runtime.feed import Feed, Injection, mean_rows_per_example
 from amp_runtime.in_flight import InFlight, Retirement
+from amp_runtime.ledger import check_accounts
 from amp_runtime.lifecycle import ControllerStatus, Lifecycle
 from amp_runtime.message import ADDRESS_COLUMNS, Direction, Message, Mode
 from amp_runtime.protocol import (
@@ -65,53 +67,6 @@ class ControllerSettings:
     verify: bool = False
     start_timeout_s: float = 30.0
     stall_timeout_s: float = 120.0
-
-
-# ------------------------------------------------------------------------------- actions
-
-
-@dataclass(frozen=True, slots=True)
-class ToWorker:
-    """Send a control record to a peer."""
-
-    peer: int
-    record: Record
-
-
-@dataclass(frozen=True, slots=True)
-class Inject:
-    """Send forward rows to a peer."""
-
-    peer: int
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class StageDone:
-    """A stage has ended; its line is final."""
-
-    result: StageResult
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The run is over and the workers are told to stop.
-
-    Attributes:
-        why: in words, for the last line.
-        parameters: {node: {parameter: array}}.
-        reports: the last report of each worker.
-    """
-
-    why: str
-    parameters: Mapping[str, Mapping[str, Array]]
-    reports: Mapping[int, WorkerReport]
-
-
-Action = ToWorker | Inject | StageDone | Finished
-
-
-# ---------------------------------------------------------------------------- controller
 
 
 @dataclass(slots=True)
@@ -502,24 +457,8 @@ class Controller:
             InvariantError: names the channel and both counts.
         """
         self.in_flight.assert_drained()
-        reports = {peer: report.process.channels for peer, report in self.reports.items()}
-        sent: dict[tuple[int, int, str], tuple[int, int]] = {}
-        received: dict[tuple[int, int, str], tuple[int, int]] = {}
-        for peer, counts in {CONTROLLER: self._channels(), **reports}.items():
-            for other, lane, messages, rows in counts.get("sent", ()):
-                sent[peer, other, lane] = (messages, rows)
-            for other, lane, messages, rows in counts.get("received", ()):
-                received[other, peer, lane] = (messages, rows)
-        for channel in sorted(sent.keys() | received.keys()):
-            sender, receiver, lane = channel
-            # Control goes on at a barrier: its counts are a moment old.
-            if lane != "control" and sent.get(channel) != received.get(channel):
-                raise InvariantError(
-                    f"(messages, rows) sent {sent.get(channel, (0, 0))}, "
-                    f"received {received.get(channel, (0, 0))}",
-                    where=f"{lane} channel from {self._peer_name(sender)} "
-                    f"to {self._peer_name(receiver)}",
-                )
+        counts = {peer: report.process.channels for peer, report in self.reports.items()}
+        check_accounts({CONTROLLER: self._channels(), **counts}, self._peer_name)
 
     def _peer_name(self, peer: int) -> str:
         return "the controller" if peer == CONTROLLER else self.node_names(peer)

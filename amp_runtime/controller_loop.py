@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 
 from amp_runtime import guard
+from amp_runtime.actions import Action, Finished, Inject, StageDone, ToWorker
 from amp_runtime.console import Console
-from amp_runtime.controller import Action, Controller, Finished, Inject, StageDone, ToWorker
+from amp_runtime.controller import Controller
 from amp_runtime.errors import AmpError
 from amp_runtime.launch import Launcher, ensure_files
 from amp_runtime.ledger import Lane

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from amp_runtime import graph_checks
+from amp_runtime.draft import Draft, InPort, OutPort, infer
 from amp_runtime.errors import (
     BadNameError,
     BadOptionError,
@@ -28,8 +29,7 @@ from amp_runtime.errors import (
     nearest,
 )
 from amp_runtime.names import resolve, structure_fields
-from amp_runtime.node import Kinds, Node
-from amp_runtime.optim import OPTIMIZERS
+from amp_runtime.node import Kinds
 from amp_runtime.spec import (
     EXAMPLE,
     INSTANCE,
@@ -39,6 +39,7 @@ from amp_runtime.spec import (
     PortSpec,
     StateSchema,
 )
+from amp_runtime.training_options import TRAINING_OPTIONS, plain_options, training_options
 from amp_runtime.wiring import (
     CONTROLLER_NODE,
     POSITION,
@@ -51,12 +52,6 @@ from amp_runtime.wiring import (
 )
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
-DEFAULT_TRAINING: Mapping[str, Any] = {
-    "optimizer": {"name": "sgd", "lr": 0.1},
-    "update_every": 100,
-    "min_update_frequency": "auto",
-}
-TRAINING_OPTIONS = tuple(DEFAULT_TRAINING)
 
 __all__ = ["POSITION", "Graph", "NodeHandle", "OutPort", "PerExample", "zeros"]
 
@@ -66,32 +61,6 @@ class zeros:  # noqa: N801 - reads as a function where it is used
     """A payload of an input: zeros of the given feature shape, in the run's dtype."""
 
     shape: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OutPort:
-    """An output port of a node, or a controller input (node -1)."""
-
-    node: int
-    port: str
-
-
-@dataclass(frozen=True, slots=True)
-class InPort:
-    node: int
-    port: str
-
-
-@dataclass(slots=True)
-class _Draft:
-    name: str
-    kind: str
-    cls: type[Node]
-    options: Any
-    training: dict[str, Any]
-    where: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
 
 
 class NodeHandle:
@@ -153,7 +122,7 @@ class Graph:
         self._overrides = {name: dict(options) for name, options in (overrides or {}).items()}
         self._columns: dict[str, int] = {}
         self._inputs: list[InputSpec] = []
-        self._drafts: list[_Draft] = []
+        self._drafts: list[Draft] = []
         self._edges: list[tuple[OutPort, InPort]] = []
 
     # ---- what a model's builder calls
@@ -236,14 +205,14 @@ class Graph:
         self._check_name(name, where)
         cls = self._kinds.load(kind, where=where)
         overrides = self._overrides.get(name, {})
-        training = self._training_options(cls, options, overrides, where)
+        training = training_options(cls, self._training, (options, overrides), where)
         # Imported here: functions on states stand beside a builder, so workers import
         # this module too, and have no use for pydantic.
         from amp_runtime.options import validate_options
 
         merged = {k: v for k, v in {**options, **overrides}.items() if k not in TRAINING_OPTIONS}
         validated = validate_options(cls.Options, merged, where=where)
-        draft = _Draft(
+        draft = Draft(
             name,
             kind,
             cls,
@@ -293,7 +262,7 @@ class Graph:
             )
         self._check_connected()
         self._insert_bcasts()
-        inputs, outputs = self._infer()
+        inputs, outputs = infer(self._drafts, self._edges, self._inputs, self.dtype)
         nodes = []
         for number, draft in enumerate(self._drafts):
             needed = self._needed_fields(draft)
@@ -301,7 +270,7 @@ class Graph:
                 NodeSpec(
                     name=draft.name,
                     kind=draft.kind,
-                    options=_plain_options(draft.options),
+                    options=plain_options(draft.options),
                     inputs=inputs[number],
                     outputs=outputs[number],
                     fields=needed,
@@ -356,40 +325,6 @@ class Graph:
             )
         spec = self.fields[name]
         return spec if spec.dtype == "int32" else ArraySpec(spec.shape, self.dtype)
-
-    def _training_options(
-        self,
-        cls: type[Node],
-        options: Mapping[str, Any],
-        overrides: Mapping[str, Any],
-        where: str,
-    ) -> dict[str, Any]:
-        """Return the training options of a node: defaults, the builder's, the user's."""
-        layers = [
-            {k: v for k, v in given.items() if k in TRAINING_OPTIONS}
-            for given in (options, overrides)
-        ]
-        if not cls.parameterised:
-            for given in layers:
-                if given:
-                    raise UnknownOptionError(
-                        f"option {next(iter(given))!r} is for nodes with parameters", where=where
-                    )
-            return {}
-        training: dict[str, Any] = {**DEFAULT_TRAINING, **self._training}
-        for given in layers:
-            if "optimizer" in given:
-                given["optimizer"] = _laid_over(training["optimizer"], given["optimizer"])
-            training |= given
-        for key in ("update_every", "min_update_frequency"):
-            value = training[key]
-            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-            if not is_count and not (key == "min_update_frequency" and value == "auto"):
-                raise BadOptionError(
-                    f"option {key!r}: {value!r} is not a whole number >= 1", where=where
-                )
-        training["optimizer"] = _checked_optimizer(training["optimizer"], where)
-        return training
 
     def _only_output(self, handle: NodeHandle) -> OutPort:
         draft = self._drafts[handle._number]
@@ -449,42 +384,7 @@ class Graph:
             for port, into in zip(ports, many, strict=True):
                 self.connect(bcast[port], into)
 
-    def _infer(self) -> tuple[list[dict[str, PortSpec]], list[Mapping[str, PortSpec]]]:
-        """Return what comes to each input port and what leaves each output port."""
-        inputs: list[dict[str, PortSpec]] = [{} for _ in self._drafts]
-        outputs: list[Mapping[str, PortSpec]] = [{} for _ in self._drafts]
-        known = {OutPort(CONTROLLER_NODE, spec.name): spec.spec for spec in self._inputs}
-        changed = True
-        while changed:
-            changed = False
-            for out, into in self._edges:
-                if out in known and into.port not in inputs[into.node]:
-                    inputs[into.node][into.port] = known[out]
-                    changed = True
-            for number, draft in enumerate(self._drafts):
-                complete = len(inputs[number]) == len(draft.inputs)
-                enough = complete or (draft.cls.infers_from_any and inputs[number])
-                if not enough or outputs[number]:
-                    continue
-                outputs[number] = self._infer_node(draft, inputs[number])
-                known |= {OutPort(number, port): s for port, s in outputs[number].items()}
-                changed = changed or bool(outputs[number])
-        for number, draft in enumerate(self._drafts):
-            missing = [port for port in draft.inputs if port not in inputs[number]]
-            if missing:
-                raise graph_checks.no_rows_reach(draft.where, missing)
-            ordered = {port: inputs[number][port] for port in draft.inputs}
-            inputs[number] = ordered
-            self._infer_node(draft, ordered)  # now with every input: mismatches show
-        return inputs, outputs
-
-    def _infer_node(self, draft: _Draft, inputs: Mapping[str, PortSpec]) -> Mapping[str, PortSpec]:
-        try:
-            return draft.cls.infer(draft.options, inputs, self.dtype)
-        except GraphError as error:
-            raise error.at(draft.where) from None
-
-    def _needed_fields(self, draft: _Draft) -> tuple[str, ...]:
+    def _needed_fields(self, draft: Draft) -> tuple[str, ...]:
         needed = list(draft.cls.fields(draft.options))
         for name in draft.cls.state_functions(draft.options):
             function = resolve(name, what="a function on states", where=draft.where)
@@ -494,32 +394,3 @@ class Graph:
         for field in needed:
             self._field(field, draft.where)
         return tuple(dict.fromkeys(needed))
-
-
-def _laid_over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `given` optimizer options over `base`; of another optimizer, instead of it."""
-    same = given.get("name") in (None, base["name"])
-    return {**base, **given} if same else dict(given)
-
-
-def _checked_optimizer(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return all options of an optimizer, `name` among them."""
-    from amp_runtime.options import validate_options
-
-    options = dict(given)
-    name = options.pop("name")
-    if name not in OPTIMIZERS:
-        raise UnknownOptionError(
-            f"unknown optimizer {name!r}{nearest(str(name), OPTIMIZERS)}",
-            where=where,
-            fix=f"use one of {', '.join(OPTIMIZERS)}",
-        )
-    where = f"{where}, optimizer {name}"
-    return {
-        "name": name,
-        **_plain_options(validate_options(OPTIMIZERS[name].Options, options, where=where)),
-    }
-
-
-def _plain_options(options: Any) -> dict[str, Any]:
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(options).items()}

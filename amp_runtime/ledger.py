@@ -11,9 +11,11 @@ counted, never held: holding them deadlocks (reliability.md, D4).
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from amp_runtime.errors import InvariantError
 
 
 class Lane(enum.IntEnum):
@@ -179,3 +181,30 @@ def _plain(accounts: _Accounts) -> list[list[Any]]:
         [peer, lane.name.lower(), account.messages, account.rows]
         for (peer, lane), account in sorted(accounts.items())
     ]
+
+
+def check_accounts(counts: Mapping[int, Mapping[str, Any]], name_of: Callable[[int], str]) -> None:
+    """Assert that what was sent on each channel of rows was received, when none is under way.
+
+    Args:
+        counts: {peer: its `Channels.counts()`}.
+        name_of: what to call a peer.
+    Raises:
+        InvariantError: names the channel and both counts.
+    """
+    sent: dict[tuple[int, int, str], tuple[int, int]] = {}
+    received: dict[tuple[int, int, str], tuple[int, int]] = {}
+    for peer, accounts in counts.items():
+        for other, lane, messages, rows in accounts.get("sent", ()):
+            sent[peer, other, lane] = (messages, rows)
+        for other, lane, messages, rows in accounts.get("received", ()):
+            received[other, peer, lane] = (messages, rows)
+    for channel in sorted(sent.keys() | received.keys()):
+        sender, receiver, lane = channel
+        # Control goes on while the others rest: its counts are a moment old.
+        if lane != "control" and sent.get(channel) != received.get(channel):
+            raise InvariantError(
+                f"(messages, rows) sent {sent.get(channel, (0, 0))}, "
+                f"received {received.get(channel, (0, 0))}",
+                where=f"{lane} channel from {name_of(sender)} to {name_of(receiver)}",
+            )

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +28,6 @@ from amp_runtime.message import (
     Mode,
     Payload,
     Rows,
-    merge,
 )
 from amp_runtime.node import Kinds, Node, NodeContext
 from amp_runtime.one_to_one import Parameterised
@@ -43,6 +41,7 @@ from amp_runtime.protocol import (
     SendParameters,
     Structure,
 )
+from amp_runtime.row_queues import RowQueues
 from amp_runtime.spec import ArraySpec, Int32
 from amp_runtime.statistics import NodeReport, ProcessFacts, WorkerReport
 from amp_runtime.structure import StructureArena
@@ -88,43 +87,6 @@ class _Counters:
     batches: list[int] = field(default_factory=lambda: [0, 0])
     busy_s: float = 0.0
     train_rows: int = 0
-
-
-class _Queue:
-    """Messages with one merge key, in order of arrival."""
-
-    __slots__ = ("_messages", "_oldest")
-
-    def __init__(self) -> None:
-        self._messages: deque[Message] = deque()
-        self._oldest: deque[int] = deque()
-
-    def add(self, message: Message, oldest: int = 0) -> None:
-        self._messages.append(message)
-        self._oldest.append(oldest)
-
-    @property
-    def oldest(self) -> int:
-        """The oldest instance among all rows."""
-        return min(self._oldest)
-
-    @property
-    def rows(self) -> int:
-        return sum(map(len, self._messages))
-
-    def take(self, at_most: float) -> list[Message]:
-        """Take messages of up to `at_most` rows together, but at least one."""
-        taken: list[Message] = []
-        rows = 0
-        while self._messages and (not taken or rows + len(self._messages[0]) <= at_most):
-            message = self._messages.popleft()
-            self._oldest.popleft()
-            taken.append(message)
-            rows += len(message)
-        return taken
-
-    def __bool__(self) -> bool:
-        return bool(self._messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +146,7 @@ class NodeHost:
         self._return_ports = self._expected(wiring.return_ports, forward=False)
         self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
         self._counters = {i: _Counters() for i in self._numbers}
-        self._backward: dict[MergeKey, _Queue] = {}
-        self._forward: dict[MergeKey, _Queue] = {}
+        self._queues = RowQueues(self._most_rows)
         self._retired_examples = 0
         self._parked: list[Message] = []
         self._to_settle: int | None = None
@@ -235,7 +196,7 @@ class NodeHost:
 
         `settle()` must be called after the messages returned were sent.
         """
-        message = self._next()
+        message = self._queues.next_batch()
         if message is None:
             return None
         started = self._clock()
@@ -280,7 +241,7 @@ class NodeHost:
     @property
     def idle(self) -> bool:
         """Whether no row is ready to be worked on."""
-        return not self._backward and not self._forward
+        return not self._queues
 
     # ---- control
 
@@ -326,8 +287,7 @@ class NodeHost:
 
     @property
     def queued_rows(self) -> int:
-        queues = (*self._backward.values(), *self._forward.values())
-        return sum(queue.rows for queue in queues) + self.parked_rows
+        return self._queues.rows + self.parked_rows
 
     @property
     def parked_rows(self) -> int:
@@ -431,33 +391,13 @@ class NodeHost:
     # ---- queues
 
     def _enqueue(self, message: Message) -> None:
-        if message.direction is Direction.BACKWARD:
-            self._backward.setdefault(message.merge_key, _Queue()).add(message)
-            return
-        instances = message.columns[:, ADDRESS_COLUMNS]
-        node = self.wiring.input_ports[message.port][0]
-        if node in self._needs_structure and not self.arena.has(instances).all():
-            self._parked.append(message)
-            return
-        self._forward.setdefault(message.merge_key, _Queue()).add(message, int(instances.min()))
-
-    def _next(self) -> Message | None:
-        """Take the next batch: answers first, then the oldest instance."""
-        if self._backward:
-            return self._take(self._backward, next(iter(self._backward)))
-        if self._forward:
-            return self._take(self._forward, min(self._forward, key=self._age))
-        return None
-
-    def _age(self, key: MergeKey) -> int:
-        return self._forward[key].oldest
-
-    def _take(self, queues: dict[MergeKey, _Queue], key: MergeKey) -> Message:
-        queue = queues[key]
-        message = merge(queue.take(self._most_rows(key)))
-        if not queue:
-            del queues[key]
-        return message
+        if message.direction is Direction.FORWARD:
+            node = self.wiring.input_ports[message.port][0]
+            instances = message.columns[:, ADDRESS_COLUMNS]
+            if node in self._needs_structure and not self.arena.has(instances).all():
+                self._parked.append(message)
+                return
+        self._queues.add(message)
 
     def _most_rows(self, key: MergeKey) -> float:
         """Return how many rows to merge: those that one update is made of.

@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from amp_runtime.controller import (
-    Action,
-    Controller,
-    ControllerSettings,
-    Finished,
-    Inject,
-    StageDone,
-    ToWorker,
-)
+from amp_runtime.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.controller import Controller, ControllerSettings
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import InvariantError
 from amp_runtime.node import Kinds

