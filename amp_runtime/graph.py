@@ -375,14 +375,20 @@ class Graph:
             if len(many) == 1:
                 continue
             source = out.port if out.node < 0 else self._drafts[out.node].name
-            name = f"{source[:35]}-bcast"
-            if any(d.name == name for d in self._drafts):
-                name = f"{source[:28]}-{out.port[:6]}-bcast"
+            if out.node >= 0 and len(self._drafts[out.node].outputs) > 1:
+                source = f"{source[:20]}-{re.sub('[^a-z0-9_-]', '-', out.port.lower())}"
+            name = self._free_name(f"{source[:30]}-bcast")
             self._edges = [(o, i) for o, i in self._edges if o != out]
             ports = tuple(f"y{n}" for n in range(len(many)))
             bcast = self.add("bcast", name, out, outputs=ports)
             for port, into in zip(ports, many, strict=True):
                 self.connect(bcast[port], into)
+
+    def _free_name(self, stem: str) -> str:
+        """Return `stem`, or `stem-2`, ... where that is taken."""
+        taken = {d.name for d in self._drafts} | {i.name for i in self._inputs}
+        names = (stem, *(f"{stem}-{n}" for n in range(2, len(taken) + 3)))
+        return next(name for name in names if name not in taken)
 
     def _needed_fields(self, draft: Draft) -> tuple[str, ...]:
         needed = list(draft.cls.fields(draft.options))

@@ -10,7 +10,7 @@ from amp_runtime.config import Config
 from amp_runtime.controller import ControllerSettings
 from amp_runtime.data import TRAIN, VALID, load_split
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import GraphError
+from amp_runtime.errors import DataError, GraphError
 from amp_runtime.graph import Graph
 from amp_runtime.models import build_model
 from amp_runtime.node import Kinds
@@ -49,6 +49,7 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
         )
         datasets.append(loaded.astype(config.dtype))
     train, valid = datasets
+    _check_same_fields(train, valid)
     graph = Graph(
         kinds,
         fields={
@@ -68,6 +69,23 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
     except GraphError as error:
         raise error.at(config.place("model")) from error.__cause__
     return Prepared(config, wiring, train, valid, controller_settings(config))
+
+
+def _check_same_fields(train: Dataset, valid: Dataset) -> None:
+    """Assert that validation examples look as training examples do: one graph takes both.
+
+    Raises:
+        DataError: names the field and both.
+    """
+    if not len(train) or not len(valid):
+        return
+    for name, field in train.fields.items():
+        other = valid.field(name)
+        ours, theirs = (ArraySpec(f.values.shape[1:], f.values.dtype.name) for f in (field, other))
+        if ours != theirs:
+            raise DataError(
+                f"field {name!r} is {theirs}, but {ours} in training", where=valid.where
+            )
 
 
 def controller_settings(config: Config) -> ControllerSettings:

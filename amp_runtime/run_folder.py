@@ -12,6 +12,7 @@ logs/<worker>.<incarnation>.log
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import socket
@@ -113,7 +114,8 @@ class RunFolder:
             "split": result.split.value,
             "epoch": result.epoch,
             "seconds": round(result.seconds, 3),
-            **result.metrics,
+            # NaN is no JSON; a metric that is not finite is null.
+            **{n: v if math.isfinite(v) else None for n, v in result.metrics.items()},
             "examples": result.examples,
             "examples_per_s": round(result.examples_per_s, 1),
             "staleness": result.staleness,

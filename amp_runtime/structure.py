@@ -42,7 +42,13 @@ class InstanceTable:
         return positions, self._keys[positions] == instances
 
     def add(self, instances: Array) -> Int64:
-        """Make entries for distinct new instances, all columns zero; return positions."""
+        """Make entries for distinct new instances, all columns zero; return positions.
+
+        Raises:
+            InvariantError: one is live already, or named twice.
+        """
+        if len(np.unique(instances)) != len(instances):
+            raise InvariantError(f"an instance is named twice in {instances.tolist()}")
         while True:
             positions = instances & (len(self._keys) - 1)
             taken = self._keys[positions] >= 0

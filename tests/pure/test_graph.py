@@ -95,7 +95,7 @@ def test_two_outputs_of_one_node_that_are_drawn_twice_get_a_bcast_each(graph, ve
     for n, port in enumerate(("no", "yes", "no", "yes")):
         graph.add("sink", f"sink-{n}", split[port])
     assert [n.name for n in graph.build().nodes if n.kind == "bcast"] == [
-        "split-bcast", "split-yes-bcast",
+        "split-no-bcast", "split-yes-bcast",
     ]  # fmt: skip
 
 
@@ -470,3 +470,11 @@ def test_fields_of_the_data_are_copied():
     graph = Graph(Registry(), fields=fields)
     fields.clear()
     assert graph.fields == FIELDS
+
+
+def test_the_name_of_an_inserted_bcast_gives_way_to_one_that_is_taken(graph, vector):
+    graph.add("sink", "vector-bcast", vector)
+    graph.add("sink", "other", vector)
+    wiring = graph.build()
+    assert wiring.nodes[wiring.number["vector-bcast"]].kind == "sink"
+    assert wiring.nodes[wiring.number["vector-bcast-2"]].kind == "bcast"
