@@ -68,7 +68,7 @@ format: $(VENV)/lint.stamp ## format the code, and mend what ruff can mend
 	$(PY) -m ruff format .
 
 docs: $(VENV)/run.stamp ## make configs/README.md from the schema
-	$(PY) -c 'from amp_runtime.config_page import markdown; print(markdown(), end="")' \
+	$(PY) -c 'from amp_runtime.config.page import markdown; print(markdown(), end="")' \
 	  > configs/README.md.new
 	mv configs/README.md.new configs/README.md
 

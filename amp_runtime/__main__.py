@@ -12,11 +12,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from amp_runtime import signals
 from amp_runtime.errors import EXIT_OK, AmpError, OutputError, UnexpectedError, UsageError, blamed
+from amp_runtime.processes import signals
 
 if TYPE_CHECKING:
-    from amp_runtime.node import Kinds
+    from amp_runtime.nodes.node import Kinds
 
 # What a verb needs is imported in it: `--help` and a typing error answer at once.
 
@@ -31,14 +31,14 @@ def node_kinds() -> Kinds:
 
 def run(config_file: str, overrides: Sequence[str]) -> None:
     """Train CONFIG; key=value changes any key of it, as in training.max_active_keys=8."""
-    from amp_runtime.config import load_config
-    from amp_runtime.console import Console
-    from amp_runtime.controller_loop import ControllerLoop
-    from amp_runtime.launch import usable_cores
-    from amp_runtime.placement import process_per_node
+    from amp_runtime.config.schema import load_config
+    from amp_runtime.graph.placement import process_per_node
+    from amp_runtime.loops.controller_loop import ControllerLoop
+    from amp_runtime.output.console import Console
+    from amp_runtime.output.report import closing_table
+    from amp_runtime.output.run_folder import RunFolder
     from amp_runtime.prepare import prepare
-    from amp_runtime.report import closing_table
-    from amp_runtime.run_folder import RunFolder
+    from amp_runtime.processes.launch import usable_cores
 
     started = time.monotonic()
     console = Console()
@@ -79,8 +79,8 @@ def run(config_file: str, overrides: Sequence[str]) -> None:
 
 def logs(run_name: str, overrides: Sequence[str]) -> None:
     """Print the log lines of all workers of RUN, merged by time; RUN may be `last`."""
-    from amp_runtime.logs import merged_lines
-    from amp_runtime.run_folder import RunFolder
+    from amp_runtime.output.logs import merged_lines
+    from amp_runtime.output.run_folder import RunFolder
 
     for line in merged_lines(RunFolder.find(run_name).logs):
         print(line)
@@ -88,7 +88,7 @@ def logs(run_name: str, overrides: Sequence[str]) -> None:
 
 def report(run_name: str, overrides: Sequence[str]) -> None:
     """Print the metrics and the closing table of RUN; RUN may be `last`."""
-    from amp_runtime.run_folder import RunFolder
+    from amp_runtime.output.run_folder import RunFolder
 
     folder = RunFolder.find(run_name)
     for file in (folder.metrics, folder.report):

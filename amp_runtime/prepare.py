@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from amp_runtime import names
-from amp_runtime.config import Config
-from amp_runtime.controller import ControllerSettings
+from amp_runtime.config.schema import Config
+from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.stages import Target
 from amp_runtime.data import TRAIN, VALID, load_split
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import DataError, GraphError
 from amp_runtime.graph import Graph
+from amp_runtime.graph.wiring import Wiring
 from amp_runtime.models import build_model
-from amp_runtime.node import Kinds
-from amp_runtime.spec import ArraySpec
-from amp_runtime.stages import Target
-from amp_runtime.updates import Schedule
-from amp_runtime.wiring import Wiring
+from amp_runtime.nodes.node import Kinds
+from amp_runtime.nodes.updates import Schedule
+from amp_runtime.rows.spec import ArraySpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from amp_runtime.actions import Action, Finished, Inject, StageDone, ToWorker
-from amp_runtime.controller import Controller, ControllerSettings
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.control.controller import Controller, ControllerSettings
+from amp_runtime.control.stages import StageResult
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import InvariantError
-from amp_runtime.node import Kinds
-from amp_runtime.node_host import HostSettings, NodeHost
-from amp_runtime.protocol import CONTROLLER, Hello, Link, Linked, Record, Stop
-from amp_runtime.stages import StageResult
-from amp_runtime.wiring import Wiring
+from amp_runtime.graph.wiring import Wiring
+from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.nodes.node import Kinds
+from amp_runtime.wire.protocol import CONTROLLER, Hello, Link, Linked, Record, Stop
 
 
 class Reference:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from amp_runtime.config import Config, load_config
+from amp_runtime.config.schema import Config, load_config
 from amp_runtime.data import load_split
 from benchmarks.seeds import run_seed
 from tests.peers import torch_models

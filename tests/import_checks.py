@@ -8,29 +8,28 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("amp_runtime", "workers")
 
-# What touches the world outside: not in layers 0 to 2, controller, workers/<kind>.
+# What touches the world outside: not in what the table calls pure.
 WORLD = {
     "asyncio", "datetime", "glob", "io", "logging", "multiprocessing", "os", "pathlib", "random",
     "select", "selectors", "shutil", "signal", "socket", "subprocess", "tempfile", "threading",
     "time", "zmq",
 }  # fmt: skip
-WORLD_IS_FOR_LOWER = {
-    "amp_runtime.log",  # writes files with the time, and everything above it logs
-    "amp_runtime.names",  # finds modules in a folder
+WORLD_ALL_THE_SAME = {
+    ("amp_runtime.names", "pathlib"),  # finds modules in a folder
+    ("amp_runtime.host.node_host", "time"),  # the default of its argument `clock`
 }
-PURE_ABOVE = {"amp_runtime.controller"}
-LOWEST_WITH_WORLD = 3
 
 # Who alone may import a library.
 ONLY_IN = {
-    "zmq": r"amp_runtime\.(transport|sockets|channel|\w+_loop)",
-    "msgpack": r"amp_runtime\.(wire|header)",
-    "yaml": r"amp_runtime\.yaml_reader",
+    "zmq": r"amp_runtime\.sockets\.\w+",
+    "msgpack": r"amp_runtime\.wire\.\w+",
+    "yaml": r"amp_runtime\.config\.yaml_reader",
 }
 # What would cost every worker 0.1 s and some MB, and only the controller needs.
 NOT_IN_A_WORKER = {"pydantic", "yaml", "ruamel", "rich", "click"}
@@ -100,47 +99,84 @@ def read_modules(root: Path) -> dict[str, Module]:
     return found
 
 
-def read_layers(text: str) -> dict[str, int]:
-    """Return {entry: layer} from the table in ARCHITECTURE.md."""
+@dataclass(frozen=True)
+class Entry:
+    """A line of the table: its number from 1 on, and whether it is pure."""
+
+    layer: int
+    pure: bool = False
+
+
+def read_layers(text: str) -> dict[str, Entry]:
+    """Return {name: entry} from the table in ARCHITECTURE.md."""
     found = re.search(r"^## Import layers\n.*?^```\w*\n(.*?)^```", text, re.M | re.S)
     assert found, "ARCHITECTURE.md has no fenced block under '## Import layers'"
-    layers = {}
-    for line in found[1].splitlines():
-        number, *entries = line.split() or [""]
-        if number.isdecimal():
-            layers |= dict.fromkeys(entries, int(number))
+    layers: dict[str, Entry] = {}
+    for number, line in enumerate(found[1].splitlines(), start=1):
+        name, pure, *_ = line.split()
+        assert pure in ("pure", "-"), f"neither pure nor -: {line}"
+        assert name not in layers, f"{name} has two lines"
+        layers[name] = Entry(number, pure == "pure")
     return layers
 
 
-def layer_of(module: Module, layers: dict[str, int]) -> int | None:
-    """Return a module's layer; None where the table does not name it."""
+def entry_of(module: Module, layers: dict[str, Entry]) -> Entry | None:
+    """Return a module's line of the table; None where it has none."""
     package, _, rest = module.name.partition(".")
+    if not rest:  # the package itself: below all when it imports nothing
+        return None if module.imports else Entry(0)
     path = rest.replace(".", "/")
-    if not path:
-        # The package itself: below all when it imports nothing.
-        return layers.get(package, 0 if not module.imports else None)
     if package == "workers":
-        return layers.get(f"workers/{path}", layers.get("workers/<kind>"))
-    return layers.get(path, layers.get(f"{path.split('/')[0]}/"))
+        names = (f"workers/{path}", "workers/<kind>")
+    else:
+        names = (path, f"{path.split('/')[0]}/")
+    return next((layers[name] for name in names if name in layers), None)
 
 
 # ----------------------------------------------------------------------------- checks
 
 
 def imported_modules(module: Module, modules: dict[str, Module], *, on_load: bool) -> set[str]:
-    names = module.imports_on_load if on_load else module.imports
+    """Return the modules that `module` names, and on load the packages they are in."""
+    names = set(module.imports)
+    if on_load:
+        dotted = [name.split(".") for name in (module.name, *module.imports_on_load)]
+        names = {name for parts in dotted for name in accumulate(parts, "{}.{}".format)}
     return {name for name in names if name in modules and name != module.name}
 
 
-def layer_faults(modules: dict[str, Module], layers: dict[str, int]) -> list[str]:
+def layer_faults(modules: dict[str, Module], layers: dict[str, Entry]) -> list[str]:
     """Return what is wrong with the layers: unplaced modules and imports that go up."""
-    placed = {name: layer_of(module, layers) for name, module in modules.items()}
-    faults = [f"{name} is in no layer" for name, layer in placed.items() if layer is None]
+    placed = {name: entry_of(module, layers) for name, module in modules.items()}
+    faults = [f"{name} is in no layer" for name, entry in placed.items() if entry is None]
     for name, module in modules.items():
         for other in sorted(imported_modules(module, modules, on_load=False)):
             mine, theirs = placed[name], placed[other]
-            if mine is not None and theirs is not None and theirs > mine:
-                faults.append(f"{name} (layer {mine}) imports {other} (layer {theirs})")
+            if mine is not None and theirs is not None and theirs.layer > mine.layer:
+                faults.append(f"{name} (layer {mine.layer}) imports {other} (layer {theirs.layer})")
+    return faults
+
+
+def world_faults(modules: dict[str, Module], layers: dict[str, Entry]) -> list[str]:
+    """Return where modules that should be pure touch the world."""
+    faults = []
+    for name, module in modules.items():
+        entry = entry_of(module, layers)
+        if entry is None or not entry.pure:
+            continue
+        world = {i.split(".")[0] for i in module.imports} & WORLD
+        faults += [
+            f"{name} imports {library}"
+            for library in sorted(world)
+            if (name, library) not in WORLD_ALL_THE_SAME
+        ]
+        faults += [
+            f"{name}:{node.lineno} opens a file"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "open"
+        ]
     return faults
 
 
@@ -158,16 +194,11 @@ def reached(start: str, modules: dict[str, Module], *, on_load: bool) -> dict[st
 
 
 def circles(modules: dict[str, Module]) -> list[str]:
-    """Return the modules that import themselves, by way of others.
-
-    A package and its own modules are one: it may gather them, they may share it.
-    """
+    """Return the modules that import themselves, by way of others."""
     return [
         f"{name} by way of {via[name]}"
         for name in modules
         if name in (via := reached(name, modules, on_load=False))
-        and not via[name].startswith(f"{name}.")
-        and not modules[name].is_package
     ]
 
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from amp_runtime.checking.options import validate_options
 from amp_runtime.errors import UnmatchedBackwardError
-from amp_runtime.message import Answer, Emission, Mode, Rows
-from amp_runtime.node import Node, NodeContext
-from amp_runtime.one_to_one import OneToOne, Parameterised
-from amp_runtime.options import validate_options
-from amp_runtime.spec import INSTANCE, Array, ArraySpec, PortSpec, StateSchema
-from amp_runtime.structure import StructureArena
-from amp_runtime.updates import UpdatePolicy
+from amp_runtime.nodes.node import Node, NodeContext
+from amp_runtime.nodes.one_to_one import OneToOne, Parameterised
+from amp_runtime.nodes.updates import UpdatePolicy
+from amp_runtime.rows.message import Answer, Emission, Mode, Rows
+from amp_runtime.rows.spec import INSTANCE, Array, ArraySpec, PortSpec, StateSchema
+from amp_runtime.rows.structure import StructureArena
 from workers.registry import Registry
 
 SCHEMA = StateSchema(((INSTANCE, 24), ("step", 8)))

@@ -14,10 +14,10 @@ import numpy as np
 
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph import POSITION, Graph, NodeHandle, OutPort, PerExample, zeros
+from amp_runtime.graph.wiring import Wiring
 from amp_runtime.names import needs
-from amp_runtime.spec import Array, ArraySpec, Columns
-from amp_runtime.structure import StructureArena
-from amp_runtime.wiring import Wiring
+from amp_runtime.rows.spec import Array, ArraySpec, Columns
+from amp_runtime.rows.structure import StructureArena
 from workers.registry import Registry
 
 Step = tuple[int, int, int, int]

@@ -13,17 +13,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amp_runtime.actions import Action, Finished, Inject, StageDone, ToWorker
-from amp_runtime.controller import Controller, ControllerSettings
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.control.controller import Controller, ControllerSettings
+from amp_runtime.control.lifecycle import ControllerStatus
+from amp_runtime.control.stages import StageResult
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.ledger import Channels, Envelope, Lane, Verdict
-from amp_runtime.lifecycle import ControllerStatus
-from amp_runtime.message import Direction, Message
-from amp_runtime.node_host import HostSettings, NodeHost
-from amp_runtime.protocol import CONTROLLER, Hello, Link, Linked, Record, Status, Stop
-from amp_runtime.stages import StageResult
-from amp_runtime.statistics import ProcessFacts
-from amp_runtime.wiring import Wiring
+from amp_runtime.graph.wiring import Wiring
+from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.nodes.statistics import ProcessFacts
+from amp_runtime.rows.message import Direction, Message
+from amp_runtime.wire.ledger import Channels, Envelope, Lane, Verdict
+from amp_runtime.wire.protocol import CONTROLLER, Hello, Link, Linked, Record, Status, Stop
 from workers.registry import Registry
 
 RUN = "0123456789abcdef" * 2

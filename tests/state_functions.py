@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from amp_runtime.names import needs
-from amp_runtime.spec import Array, Columns
-from amp_runtime.structure import StructureArena
+from amp_runtime.rows.spec import Array, Columns
+from amp_runtime.rows.structure import StructureArena
 
 
 def is_odd(columns: Columns, structure: StructureArena) -> Array:

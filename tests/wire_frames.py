@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from amp_runtime.errors import WireError
-from amp_runtime.ledger import Envelope
-from amp_runtime.message import Direction, Message, Mode
-from amp_runtime.protocol import Acknowledged, Barrier, Fault, Hello, Link, Record, Stop
-from amp_runtime.wire import Limits, decode, encode_message
+from amp_runtime.rows.message import Direction, Message, Mode
+from amp_runtime.wire.codec import Limits, decode, encode_message
+from amp_runtime.wire.ledger import Envelope
+from amp_runtime.wire.protocol import Acknowledged, Barrier, Fault, Hello, Link, Record, Stop
 
 RUN = "0123456789abcdef" * 2
 ENVELOPE = Envelope(RUN, 1, 3, 0, 12)

@@ -9,9 +9,9 @@ import numpy as np
 
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph import POSITION, Graph, PerExample, zeros
+from amp_runtime.graph.wiring import Wiring
 from amp_runtime.models import rnn
-from amp_runtime.spec import ArraySpec
-from amp_runtime.wiring import Wiring
+from amp_runtime.rows.spec import ArraySpec
 from workers.registry import Registry
 
 FIELDS = {

@@ -16,12 +16,12 @@ import traceback
 from pathlib import Path
 
 from amp_runtime import names
-from amp_runtime.blas import blas_kernel
 from amp_runtime.errors import StartError, blamed
-from amp_runtime.log import Log
-from amp_runtime.plan import Plan
-from amp_runtime.protocol import Hello
-from amp_runtime.worker_loop import WorkerLoop, rss_bytes
+from amp_runtime.loops.worker_loop import WorkerLoop, rss_bytes
+from amp_runtime.output.log import Log
+from amp_runtime.processes.blas import blas_kernel
+from amp_runtime.processes.plan import Plan
+from amp_runtime.wire.protocol import Hello
 from workers.registry import Registry
 
 _PR_SET_PDEATHSIG = 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amp_runtime.spec import Array
+from amp_runtime.rows.spec import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from amp_runtime.fan_out import FanOut
-from amp_runtime.message import Answer, Emission, Mode, Rows
-from amp_runtime.spec import PortSpec
+from amp_runtime.nodes.fan_out import FanOut
+from amp_runtime.rows.message import Answer, Emission, Mode, Rows
+from amp_runtime.rows.spec import PortSpec
 
 
 class Bcast(FanOut):

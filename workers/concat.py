@@ -11,11 +11,11 @@ import numpy as np
 from annotated_types import MinLen
 
 from amp_runtime.errors import ShapeMismatchError
-from amp_runtime.join import Join
-from amp_runtime.message import Answer, Emission, Mode, Payload, Rows
-from amp_runtime.node import Node, NodeContext, single
-from amp_runtime.schema_checks import one_schema
-from amp_runtime.spec import ArraySpec, Int32, Int64, PortSpec
+from amp_runtime.nodes.node import Node, NodeContext, single
+from amp_runtime.nodes.schema_checks import one_schema
+from amp_runtime.rows.join import Join
+from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
+from amp_runtime.rows.spec import ArraySpec, Int32, Int64, PortSpec
 
 
 class Concat(Node):

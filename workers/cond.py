@@ -10,9 +10,9 @@ import numpy as np
 from annotated_types import MinLen
 
 from amp_runtime.errors import UserFunctionError
-from amp_runtime.message import Answer, Emission, Mode, Rows
-from amp_runtime.node import Node, NodeContext
-from amp_runtime.spec import PortSpec
+from amp_runtime.nodes.node import Node, NodeContext
+from amp_runtime.rows.message import Answer, Emission, Mode, Rows
+from amp_runtime.rows.spec import PortSpec
 
 
 class Cond(Node):

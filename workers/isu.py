@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from amp_runtime.errors import UserFunctionError, nearest
-from amp_runtime.message import ADDRESS_COLUMNS, Answer, Emission, Mode, Rows
-from amp_runtime.node import Node, NodeContext
-from amp_runtime.spec import PortSpec
+from amp_runtime.nodes.node import Node, NodeContext
+from amp_runtime.rows.message import ADDRESS_COLUMNS, Answer, Emission, Mode, Rows
+from amp_runtime.rows.spec import PortSpec
 
 
 class Isu(Node):

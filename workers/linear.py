@@ -10,10 +10,10 @@ import numpy as np
 from annotated_types import Gt
 
 from amp_runtime.errors import ShapeMismatchError
-from amp_runtime.message import Payload
-from amp_runtime.node import NodeContext, single
-from amp_runtime.one_to_one import Parameterised, uniform
-from amp_runtime.spec import Array, ArraySpec, PortSpec
+from amp_runtime.nodes.node import NodeContext, single
+from amp_runtime.nodes.one_to_one import Parameterised, uniform
+from amp_runtime.rows.message import Payload
+from amp_runtime.rows.spec import Array, ArraySpec, PortSpec
 from workers.activations import ACTIVATIONS
 
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from amp_runtime.message import Answer, Emission, Mode, Rows
-from amp_runtime.node import Node
-from amp_runtime.schema_checks import one_spec
-from amp_runtime.spec import PortSpec
+from amp_runtime.nodes.node import Node
+from amp_runtime.nodes.schema_checks import one_spec
+from amp_runtime.rows.message import Answer, Emission, Mode, Rows
+from amp_runtime.rows.spec import PortSpec
 
 
 class Phi(Node):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from amp_runtime import names
 from amp_runtime.errors import UnknownKindError, nearest
-from amp_runtime.node import Node
+from amp_runtime.nodes.node import Node
 
 _KINDS = {
     "bcast": "workers.bcast:Bcast",
@@ -45,7 +45,8 @@ class Registry:
         cls = names.resolve(qualified, what="a node kind", where=where)
         if not (isinstance(cls, type) and issubclass(cls, Node)):
             raise UnknownKindError(
-                f"{kind!r} is no node kind: {cls!r} does not derive from amp_runtime.node:Node",
+                f"{kind!r} is no node kind: {cls!r} does not derive from "
+                "amp_runtime.nodes.node:Node",
                 where=where,
             )
         return cls

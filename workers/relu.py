@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from amp_runtime.errors import ShapeMismatchError
-from amp_runtime.message import Payload
-from amp_runtime.one_to_one import OneToOne
-from amp_runtime.spec import PortSpec
+from amp_runtime.nodes.one_to_one import OneToOne
+from amp_runtime.rows.message import Payload
+from amp_runtime.rows.spec import PortSpec
 
 
 class Relu(OneToOne):

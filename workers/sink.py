@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amp_runtime.message import Answer, Emission, Mode, Rows
-from amp_runtime.node import Node
-from amp_runtime.spec import PortSpec
+from amp_runtime.nodes.node import Node
+from amp_runtime.rows.message import Answer, Emission, Mode, Rows
+from amp_runtime.rows.spec import PortSpec
 
 
 class Sink(Node):

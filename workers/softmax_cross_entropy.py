@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from amp_runtime.errors import NodeError, ShapeMismatchError
-from amp_runtime.loss import Loss
-from amp_runtime.message import Payload, Rows
-from amp_runtime.spec import Array, Columns, PortSpec
-from amp_runtime.statistics import Metrics, MetricSum
+from amp_runtime.nodes.loss import Loss
+from amp_runtime.nodes.statistics import Metrics, MetricSum
+from amp_runtime.rows.message import Payload, Rows
+from amp_runtime.rows.spec import Array, Columns, PortSpec
 
 
 class SoftmaxCrossEntropy(Loss):

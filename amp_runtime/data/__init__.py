@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
+from amp_runtime.checking.function_options import function_options
 from amp_runtime.data import list_reduction, pixels
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import AmpError, ConfigError, DataError, nearest
-from amp_runtime.function_options import function_options
 
 Source: TypeAlias = Callable[..., Iterable[Mapping[str, Any]] | Dataset]
 

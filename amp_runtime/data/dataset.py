@@ -27,7 +27,7 @@ from amp_runtime.data.field import (
     read_only,
 )
 from amp_runtime.errors import DataError, nearest
-from amp_runtime.spec import Array, Int32, Int64
+from amp_runtime.rows.spec import Array, Int32, Int64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

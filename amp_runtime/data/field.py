@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from amp_runtime.errors import DataError
-from amp_runtime.spec import Array, Int32, Int64
+from amp_runtime.rows.spec import Array, Int32, Int64
 
 INT32 = np.iinfo(np.int32)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from amp_runtime.spec import Int32
+from amp_runtime.rows.spec import Int32
 
 MAX_PIXEL = 255
 MAX_LABEL = 2**24 - 1

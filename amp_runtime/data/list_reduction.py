@@ -16,7 +16,7 @@ import numpy as np
 
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import DataError
-from amp_runtime.spec import Array, Int32
+from amp_runtime.rows.spec import Array, Int32
 
 N_DIGITS = 10
 OPERATORS = ("mean", "alternating", "range", "length")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from amp_runtime import names
+from amp_runtime.checking.function_options import function_options
 from amp_runtime.errors import AmpError, ConfigError, GraphError, nearest
-from amp_runtime.function_options import function_options
 from amp_runtime.graph import Graph
 from amp_runtime.models import mlp, rnn
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from amp_runtime.graph import POSITION, Graph, PerExample, zeros
 from amp_runtime.names import needs
-from amp_runtime.spec import Array, Columns
-from amp_runtime.structure import StructureArena
+from amp_runtime.rows.spec import Array, Columns
+from amp_runtime.rows.structure import StructureArena
 
 
 def build(

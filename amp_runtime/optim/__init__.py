@@ -8,7 +8,7 @@ from typing import Any
 from amp_runtime.optim.adam import Adam
 from amp_runtime.optim.base import Optimizer
 from amp_runtime.optim.sgd import SGD
-from amp_runtime.spec import Array
+from amp_runtime.rows.spec import Array
 
 OPTIMIZERS: Mapping[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
 

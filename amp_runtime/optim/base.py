@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from amp_runtime.spec import Array
+from amp_runtime.rows.spec import Array
 
 
 class Optimizer(ABC):

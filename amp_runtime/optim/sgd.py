@@ -10,7 +10,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 from amp_runtime.optim.base import Optimizer
-from amp_runtime.spec import Array
+from amp_runtime.rows.spec import Array
 
 
 class SGD(Optimizer):

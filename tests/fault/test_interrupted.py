@@ -236,7 +236,7 @@ def test_when_the_system_refuses_a_process_those_already_started_are_stopped(run
 
 NOT_A_PYTHON = """
 import sys
-from amp_runtime import guard, launch
+from amp_runtime.processes import guard, launch
 from amp_runtime.__main__ import main
 launch.sys = type("sys", (), {"executable": "/bin/false"})
 sys.exit(main(sys.argv[1:]))
@@ -252,7 +252,7 @@ def test_an_interpreter_that_cannot_run_workers_is_a_failed_start(runner):
 
 UNFORESEEN = """
 import sys
-from amp_runtime import controller
+from amp_runtime.control import controller
 from amp_runtime.__main__ import main
 def on_answers(self, message, now):
     raise OverflowError("a bug of ours")

@@ -16,7 +16,7 @@ import torch
 from safetensors.numpy import load_file
 
 from amp_runtime.__main__ import node_kinds
-from amp_runtime.config import load_config
+from amp_runtime.config.schema import load_config
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.prepare import Prepared, prepare
 from amp_runtime.reference import Reference

@@ -5,7 +5,7 @@ python echo_peer.py SOCKET_DIRECTORY ANSWERS HIGH_WATER_MARK
 
 import sys
 
-from amp_runtime.transport import Endpoint, Lane, SocketDirectory
+from amp_runtime.sockets.transport import Endpoint, Lane, SocketDirectory
 
 
 def main(path: str, answers: int, high_water_mark: int) -> None:

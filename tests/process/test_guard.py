@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from amp_runtime import guard
-from amp_runtime.guard import Guard, kill_all, start_time
-from amp_runtime.transport import SocketDirectory
+from amp_runtime.processes import guard
+from amp_runtime.processes.guard import Guard, kill_all, start_time
+from amp_runtime.sockets.transport import SocketDirectory
 
 pytestmark = pytest.mark.process
 DEADLINE_S = 15.0
@@ -20,8 +20,8 @@ CHECKOUT = Path(__file__).parents[2]
 
 CONTROLLER = """
 import subprocess, sys, time
-from amp_runtime.guard import Guard
-from amp_runtime.transport import Endpoint, SocketDirectory
+from amp_runtime.processes.guard import Guard
+from amp_runtime.sockets.transport import Endpoint, SocketDirectory
 directory = SocketDirectory.create(4, base=sys.argv[1])
 endpoint = Endpoint(directory, 0)
 guard = Guard.start(directory.path)

@@ -16,8 +16,8 @@ import yaml
 from runs import FOR_EVER, LIST_REDUCTION, title
 from safetensors.numpy import load_file
 
-from amp_runtime.config import load_config
-from amp_runtime.launch import usable_cores
+from amp_runtime.config.schema import load_config
+from amp_runtime.processes.launch import usable_cores
 
 pytestmark = pytest.mark.process
 NODES = {"embedding", "loop", "joined", "linear-1", "step", "more", "linear-2", "loss"}

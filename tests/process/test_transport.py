@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from amp_runtime.errors import StallError, StartError, WireError
-from amp_runtime.transport import Endpoint, Lane, SocketDirectory
+from amp_runtime.sockets.transport import Endpoint, Lane, SocketDirectory
 
 pytestmark = pytest.mark.process
 DEADLINE_S = 20.0

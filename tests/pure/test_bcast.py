@@ -19,7 +19,7 @@ from kinds import (
     spec,
 )
 
-from amp_runtime.message import Mode
+from amp_runtime.rows.message import Mode
 
 OUTPUTS = ("a", "b", "c")
 

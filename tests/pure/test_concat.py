@@ -27,8 +27,8 @@ from amp_runtime.errors import (
     SchemaMismatchError,
     ShapeMismatchError,
 )
-from amp_runtime.message import Mode
-from amp_runtime.spec import StateSchema
+from amp_runtime.rows.message import Mode
+from amp_runtime.rows.spec import StateSchema
 
 PORTS = {"a": floats(1, name="h"), "b": floats(2), "c": floats(1)}
 

@@ -6,7 +6,7 @@ import pytest
 from kinds import floats, make, only, rows, structure
 
 from amp_runtime.errors import BadOptionError, FunctionNameError, InvariantError, UserFunctionError
-from amp_runtime.message import Mode
+from amp_runtime.rows.message import Mode
 
 
 def cond(function, **given):

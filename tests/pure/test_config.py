@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from amp_runtime.config import json_schema, load_config, sections
-from amp_runtime.config_page import markdown
+from amp_runtime.checking.rules import ConfigProblemsError
+from amp_runtime.config.page import markdown
+from amp_runtime.config.schema import json_schema, load_config, sections
 from amp_runtime.errors import AmpError, ConfigError
-from amp_runtime.rules import ConfigProblemsError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

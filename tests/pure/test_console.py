@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from amp_runtime.console import Console, progress_line, stage_line
-from amp_runtime.stages import Progress, Split, StageResult
+from amp_runtime.control.stages import Progress, Split, StageResult
+from amp_runtime.output.console import Console, progress_line, stage_line
 
 RESULT = StageResult(Split.TRAIN, 3, 2.0, 500, {"loss": 0.41237, "accuracy": 1.0}, 1.25)
 PROGRESS = Progress(Split.TRAIN, 3, 40, 100, 500, 2.0, 4, {"loss": 0.5}, None)

@@ -12,12 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wirings import chain, examples, recurrent, tokens_chain
 
-from amp_runtime.actions import Action, Finished, Inject, StageDone, ToWorker
-from amp_runtime.controller import Controller, ControllerSettings
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.control.controller import Controller, ControllerSettings
+from amp_runtime.control.lifecycle import ControllerStatus
+from amp_runtime.control.stages import Target
 from amp_runtime.errors import InvariantError, LifecycleError, StallError, UnmatchedBackwardError
-from amp_runtime.lifecycle import ControllerStatus
-from amp_runtime.message import Direction, Message, Mode
-from amp_runtime.protocol import (
+from amp_runtime.nodes.statistics import NodeReport, ProcessFacts, WorkerReport
+from amp_runtime.nodes.updates import Schedule
+from amp_runtime.rows.message import Direction, Message, Mode
+from amp_runtime.wire.protocol import (
     Acknowledged,
     Barrier,
     Hello,
@@ -31,9 +34,6 @@ from amp_runtime.protocol import (
     Stop,
     Structure,
 )
-from amp_runtime.stages import Target
-from amp_runtime.statistics import NodeReport, ProcessFacts, WorkerReport
-from amp_runtime.updates import Schedule
 
 DEFAULT = ControllerSettings(max_active_keys=2, update_every=3)
 

@@ -24,7 +24,7 @@ from kinds import (
 )
 
 from amp_runtime.errors import NodeError, ShapeMismatchError
-from amp_runtime.message import Mode
+from amp_runtime.rows.message import Mode
 
 TOKENS = spec(("x", (), "int32"))
 

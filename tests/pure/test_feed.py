@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wirings import POSITION, PerExample, chain, examples, new_graph, tokens_chain, zeros
 
-from amp_runtime import feed as feed_module
+from amp_runtime.control import feed as feed_module
+from amp_runtime.control.feed import Feed, mean_rows_per_example
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import DataError, KeyOverflowError
-from amp_runtime.feed import Feed, mean_rows_per_example
 
 
 def two_inputs(batch=1, **state):

@@ -22,7 +22,7 @@ from amp_runtime.errors import (
     UnknownPortError,
 )
 from amp_runtime.graph import Graph
-from amp_runtime.spec import ArraySpec
+from amp_runtime.rows.spec import ArraySpec
 from workers.registry import Registry
 
 NEXT = "state_functions:next_step"
@@ -149,9 +149,9 @@ def test_an_unknown_kind_names_node_and_nearest(graph, vector):
     with pytest.raises(UnknownKindError, match=r"node 'a' .kind liner.*'liner' .did you mean 'lin"):
         graph.add("liner", "a", vector, features=2)
     with pytest.raises(
-        UnknownKindError, match=r"'amp_runtime.join:Join' is no node kind.*not deri"
+        UnknownKindError, match=r"'amp_runtime.rows.join:Join' is no node kind.*not deri"
     ):
-        graph.add("amp_runtime.join:Join", "a", vector)
+        graph.add("amp_runtime.rows.join:Join", "a", vector)
     with pytest.raises(FunctionNameError, match=r"node 'a' .*no module 'no_such_module'"):
         graph.add("no_such_module:Mine", "a", vector)
 

@@ -21,9 +21,9 @@ from wire_frames import (
     same_message,
 )
 
-from amp_runtime.message import Direction, Message, Mode
-from amp_runtime.protocol import Acknowledged, Link, Retired, Stop
-from amp_runtime.wire import Limits, encode_record
+from amp_runtime.rows.message import Direction, Message, Mode
+from amp_runtime.wire.codec import Limits, encode_record
+from amp_runtime.wire.protocol import Acknowledged, Link, Retired, Stop
 
 
 @pytest.mark.parametrize(

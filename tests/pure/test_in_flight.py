@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amp_runtime.control.in_flight import InFlight
 from amp_runtime.errors import InvariantError, UnmatchedBackwardError, VerifyError
-from amp_runtime.in_flight import InFlight
 
 
 def i32(values) -> np.ndarray:

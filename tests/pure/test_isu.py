@@ -6,7 +6,7 @@ import pytest
 from kinds import floats, make, only, rows
 
 from amp_runtime.errors import InvariantError, KeyOverflowError, UserFunctionError
-from amp_runtime.message import Mode
+from amp_runtime.rows.message import Mode
 
 
 def isu(function, **given):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_runtime.errors import DuplicateStateError
-from amp_runtime.join import Join, KeyIndex
-from amp_runtime.stash import Stash
+from amp_runtime.rows.join import Join, KeyIndex
+from amp_runtime.rows.stash import Stash
 
 
 def keys(*values: int) -> np.ndarray:

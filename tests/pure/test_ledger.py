@@ -2,7 +2,7 @@
 
 import pytest
 
-from amp_runtime.ledger import Channels, Envelope, Lane, Verdict
+from amp_runtime.wire.ledger import Channels, Envelope, Lane, Verdict
 
 RUN = "0123456789abcdef" * 2
 

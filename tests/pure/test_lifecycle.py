@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from amp_runtime.control.lifecycle import CONTROLLER_TABLE, ControllerStatus, Lifecycle
 from amp_runtime.errors import LifecycleError
-from amp_runtime.lifecycle import CONTROLLER_TABLE, ControllerStatus, Lifecycle
 
 
 def test_the_table_knows_every_status_and_every_status_can_be_reached_and_left():

@@ -24,8 +24,8 @@ from kinds import (
 )
 
 from amp_runtime.errors import BadOptionError, ShapeMismatchError, UnmatchedBackwardError
-from amp_runtime.message import Mode
-from amp_runtime.updates import Schedule, UpdatePolicy
+from amp_runtime.nodes.updates import Schedule, UpdatePolicy
+from amp_runtime.rows.message import Mode
 
 X = [[2.0, 3.0], [5.0, 7.0], [-1.0, 0.5]]
 

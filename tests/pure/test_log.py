@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from amp_runtime.log import VALUE_BYTES, Log, shown
+from amp_runtime.output.log import VALUE_BYTES, Log, shown
 
 
 def lines(stream: io.StringIO) -> list[str]:

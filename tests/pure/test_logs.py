@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amp_runtime.logs import merged_lines
+from amp_runtime.output.logs import merged_lines
 
 
 def at(second: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from amp_runtime.message import Direction, Message, Mode, Rows, merge
+from amp_runtime.rows.message import Direction, Message, Mode, Rows, merge
 
 
 def rows(verify: bool) -> Rows:

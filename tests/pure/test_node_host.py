@@ -10,9 +10,11 @@ import pytest
 from wirings import PerExample, chain, new_graph, recurrent
 
 from amp_runtime.errors import InvariantError, PayloadShapeError, VerifyError, WireError
-from amp_runtime.message import Direction, Message, Mode
-from amp_runtime.node_host import HostSettings, NodeHost
-from amp_runtime.protocol import (
+from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.nodes.statistics import WorkerReport
+from amp_runtime.nodes.updates import Schedule
+from amp_runtime.rows.message import Direction, Message, Mode
+from amp_runtime.wire.protocol import (
     Acknowledged,
     Barrier,
     Link,
@@ -21,8 +23,6 @@ from amp_runtime.protocol import (
     SendParameters,
     Structure,
 )
-from amp_runtime.statistics import WorkerReport
-from amp_runtime.updates import Schedule
 from workers.registry import Registry
 
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from annotated_types import Ge, Gt, Lt, MinLen
 
+from amp_runtime.checking.options import OptionDescription, describe_options, validate_options
 from amp_runtime.errors import BadOptionError, UnknownOptionError
-from amp_runtime.options import OptionDescription, describe_options, validate_options
 
 WHERE = "node 'linear-1' (kind linear)"
 
@@ -143,7 +143,7 @@ def test_description_says_type_range_default_and_meaning():
 def test_declaring_options_needs_no_pydantic():
     code = (
         "import sys\n"
-        "import amp_runtime.options\n"
+        "import amp_runtime.checking.options\n"
         "from amp_runtime.optim.sgd import SGD\n"
         "SGD.Options(lr=0.1)\n"
         "assert 'pydantic' not in sys.modules, 'pydantic came along'\n"

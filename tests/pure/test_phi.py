@@ -6,8 +6,8 @@ import pytest
 from kinds import SCHEMA, floats, make, only, rows
 
 from amp_runtime.errors import InvariantError, SchemaMismatchError, ShapeMismatchError
-from amp_runtime.message import Mode
-from amp_runtime.spec import StateSchema
+from amp_runtime.rows.message import Mode
+from amp_runtime.rows.spec import StateSchema
 
 
 def phi(**given):

@@ -8,7 +8,7 @@ import pytest
 from wirings import recurrent
 
 from amp_runtime.errors import PlacementError
-from amp_runtime.placement import Placement, WorkerPlace, process_per_node
+from amp_runtime.graph.placement import Placement, WorkerPlace, process_per_node
 
 
 def loaded(*loads):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from amp_runtime.config import load_config
+from amp_runtime.config.schema import load_config
 from amp_runtime.errors import DataError, GraphError
 from amp_runtime.prepare import prepare
 from workers.registry import Registry

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from random_graphs import STEPS, build
 from scripted import Delivery, ScriptedRun
 
-from amp_runtime.controller import ControllerSettings
-from amp_runtime.one_to_one import Parameterised
+from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.graph.wiring import Wiring
+from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.updates import Schedule
 from amp_runtime.reference import Reference
-from amp_runtime.updates import Schedule
-from amp_runtime.wiring import Wiring
 from workers.registry import Registry
 
 N_TRAIN, N_VALID, UPDATE_EVERY = 6, 3, 3

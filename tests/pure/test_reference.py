@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from wirings import PerExample, chain, examples, new_graph, recurrent
 
-from amp_runtime.controller import ControllerSettings
+from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.errors import InvariantError
-from amp_runtime.message import Answer, Emission, Mode, Rows
+from amp_runtime.nodes.updates import Schedule
 from amp_runtime.reference import Reference
-from amp_runtime.updates import Schedule
+from amp_runtime.rows.message import Answer, Emission, Mode, Rows
 from workers.registry import Registry
 from workers.sink import Sink
 

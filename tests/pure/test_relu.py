@@ -24,7 +24,7 @@ from kinds import (
 )
 
 from amp_runtime.errors import ShapeMismatchError
-from amp_runtime.message import Mode
+from amp_runtime.rows.message import Mode
 
 X = [[2.0, -3.0], [-5.0, 7.0], [-1.0, 0.5]]
 TWO_ARRAYS = spec(("h", (2,), "float64"), ("c", (2, 2), "float64"))

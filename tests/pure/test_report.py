@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from amp_runtime.placement import Placement, WorkerPlace
-from amp_runtime.report import closing_table
-from amp_runtime.statistics import NodeReport, ProcessFacts, WorkerReport
+from amp_runtime.graph.placement import Placement, WorkerPlace
+from amp_runtime.nodes.statistics import NodeReport, ProcessFacts, WorkerReport
+from amp_runtime.output.report import closing_table
 
 
 def test_each_node_has_a_line_and_each_core_its_share():

@@ -6,7 +6,7 @@ import pytest
 from kinds import answered, floats, make, only, rows
 
 from amp_runtime.errors import InvariantError
-from amp_runtime.message import Mode
+from amp_runtime.rows.message import Mode
 
 
 @pytest.mark.parametrize("mode", list(Mode))

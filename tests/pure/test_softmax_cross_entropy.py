@@ -9,7 +9,7 @@ import pytest
 from kinds import answered, differences, f64, floats, make, only, rows, spec, structure
 
 from amp_runtime.errors import InvariantError, MissingStructureError, NodeError, ShapeMismatchError
-from amp_runtime.message import Mode
+from amp_runtime.rows.message import Mode
 
 LN = {n: math.log(n) for n in (2, 3, 4)}
 X = f64([[0.0, 0.0], [LN[3], 0.0], [0.0, LN[3]]])

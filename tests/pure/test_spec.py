@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_runtime.errors import KeyOverflowError
-from amp_runtime.spec import ArraySpec, Columns, PortSpec, StateSchema
+from amp_runtime.rows.spec import ArraySpec, Columns, PortSpec, StateSchema
 
 SCHEMA = StateSchema((("instance", 24), ("example", 3), ("step", 5), ("node", 31)))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from amp_runtime.control.stall import who_owes
 from amp_runtime.graph import Graph, PerExample
-from amp_runtime.message import Mode
-from amp_runtime.spec import ArraySpec
-from amp_runtime.stall import who_owes
-from amp_runtime.statistics import NodeReport, ProcessFacts, WorkerReport
-from amp_runtime.wiring import Wiring
+from amp_runtime.graph.wiring import Wiring
+from amp_runtime.nodes.statistics import NodeReport, ProcessFacts, WorkerReport
+from amp_runtime.rows.message import Mode
+from amp_runtime.rows.spec import ArraySpec
 from workers.registry import Registry
 
 NAMES = ("before", "suspect", "after", "loss")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_runtime.errors import InvariantError, UnmatchedBackwardError
-from amp_runtime.stash import MAX_POSITIONS, POSITION_BITS, Stash
+from amp_runtime.rows.stash import MAX_POSITIONS, POSITION_BITS, Stash
 
 
 def i32(*values: int) -> np.ndarray:

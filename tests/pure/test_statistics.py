@@ -7,9 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from amp_runtime.message import Mode
-from amp_runtime.stages import Progress, Split, StageResult, Tally, Target
-from amp_runtime.statistics import (
+from amp_runtime.control.stages import Progress, Split, StageResult, Tally, Target
+from amp_runtime.nodes.statistics import (
     Histogram,
     MetricSum,
     NodeReport,
@@ -17,6 +16,7 @@ from amp_runtime.statistics import (
     WorkerReport,
     add_metrics,
 )
+from amp_runtime.rows.message import Mode
 
 
 def test_a_histogram_counts_and_grows():

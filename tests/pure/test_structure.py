@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amp_runtime.errors import InvariantError, MissingStructureError
-from amp_runtime.spec import ArraySpec, Columns, StateSchema
-from amp_runtime.structure import InstanceCounter, InstanceTable, StructureArena, ranges
+from amp_runtime.rows.spec import ArraySpec, Columns, StateSchema
+from amp_runtime.rows.structure import InstanceCounter, InstanceTable, StructureArena, ranges
 
 SCHEMA = StateSchema((("instance", 24), ("example", 4), ("step", 8)))
 FIELDS = {"token": ArraySpec((), "int32"), "point": ArraySpec((2,), "float64")}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_runtime.updates import LocalUpdates, Schedule, UpdatePolicy
+from amp_runtime.nodes.updates import LocalUpdates, Schedule, UpdatePolicy
 
 
 def updates(frequency="auto", every=2, schedule=Schedule.ASYNCHRONOUS):

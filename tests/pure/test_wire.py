@@ -10,11 +10,11 @@ from hypothesis.extra import numpy as hnp
 from wire_frames import ENVELOPE, RECORDS, RUN, as_bytes, forward, frames_of, same_message
 
 from amp_runtime.errors import PayloadShapeError, WireError
-from amp_runtime.ledger import Envelope
-from amp_runtime.message import Direction, Message, Mode
-from amp_runtime.protocol import Acknowledged, Parameters
-from amp_runtime.spec import DTYPES, ArraySpec
-from amp_runtime.wire import check_payload, decode, encode_message, encode_record
+from amp_runtime.rows.message import Direction, Message, Mode
+from amp_runtime.rows.spec import DTYPES, ArraySpec
+from amp_runtime.wire.codec import check_payload, decode, encode_message, encode_record
+from amp_runtime.wire.ledger import Envelope
+from amp_runtime.wire.protocol import Acknowledged, Parameters
 
 # ------------------------------------------------------------------------- round trips
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from wirings import PerExample, chain, new_graph, recurrent
 
-from amp_runtime.message import Mode
-from amp_runtime.wiring import CONTROLLER_NODE, Wiring, fields_of
+from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring, fields_of
+from amp_runtime.rows.message import Mode
 
 
 def named(wiring: Wiring, channels) -> set[tuple[str, str]]:

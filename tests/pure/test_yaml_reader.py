@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_runtime.rules import ConfigProblemsError
-from amp_runtime.yaml_reader import MAX_BYTES, MAX_DEPTH, plain, read_file, read_text, write_text
+from amp_runtime.checking.rules import ConfigProblemsError
+from amp_runtime.config.yaml_reader import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    plain,
+    read_file,
+    read_text,
+    write_text,
+)
 
 
 def problems(text):

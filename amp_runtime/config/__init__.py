@@ -1,0 +1,1 @@
+"""A YAML file and `key=value` overrides to a checked record."""

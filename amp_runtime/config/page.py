@@ -1,0 +1,62 @@
+"""`configs/README.md`: every key of a config, made from the schema that checks it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amp_runtime.checking.rules import Schema, range_words, shown, type_words
+from amp_runtime.config.schema import json_schema, sections
+
+HEAD = """\
+# Configs
+
+One YAML file describes one run. `make run CONFIG=configs/list_reduction.yaml` trains it;
+`SET='training.max_active_keys=8 seed=1'` sets keys for one run: the key's path with
+dots, `=`, and a value written as in the file (`'nodes.linear-1.optimizer={lr: 0.1}'` sets
+a whole mapping). The last setting of a key wins.
+
+All that is wrong with a file is reported at once, each with its line. An unknown key is
+an error. Values are taken as they are written: `"3"` is text, `1.0` is no whole number,
+and what YAML readers disagree about (`no`, `010`, `1e3`, `1:30`) is refused until it is
+quoted or written plainly.
+
+This page is made from the schema in `amp_runtime/config/schema.py` by `make docs`.
+"""
+
+
+def markdown() -> str:
+    """Return the page: an introduction, then a table for each section of a config."""
+    return "\n".join([HEAD, *(_section(*named) for named in sections().items())])
+
+
+def _section(name: str, schema: Schema) -> str:
+    rows = [
+        _row(key, key in schema.get("required", ()), value)
+        for key, value in schema["properties"].items()
+    ]
+    return "\n".join(
+        [
+            f"## {f'`{name}`' if name else 'Top level'}\n",
+            f"{schema['description'].split(chr(10))[0]}\n",
+            "| key | meaning | type | unit | range | default |",
+            "|---|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _row(key: str, required: bool, schema: Schema) -> str:
+    root = json_schema()
+    kind = type_words(schema, root).replace("a ", "").replace("'", "`").removesuffix(" or null")
+    default = "**required**" if required else _default(schema.get("default"))
+    cells = [key, schema["description"], kind, schema.get("unit", ""), range_words(schema, root)]
+    return f"| {' | '.join([f'`{cells[0]}`', *cells[1:], default])} |"
+
+
+def _default(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, dict):
+        return "as below" if value else "empty"
+    return f"`{value if isinstance(value, str) else shown(value)}`"

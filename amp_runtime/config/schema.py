@@ -1,0 +1,334 @@
+"""A run's configuration: a YAML file and `key=value` overrides become a frozen record.
+
+Every key, with its unit, range and default, stands in this file once: the checks,
+their words, `configs/README.md` and the JSON schema for editors are made from it.
+
+Names of builders and sources stay text here; `names` finds what they mean. What
+`model`, `data`, `nodes.<name>` and an optimizer hold beside the keys below is
+passed on, and checked by whom it is for (`options`).
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from amp_runtime.checking.rules import (
+    ConfigProblemsError,
+    Problem,
+    Schema,
+    problems_of,
+    properties,
+    resolved,
+    shown,
+)
+from amp_runtime.config.yaml_reader import Document, read_file, write_text
+
+MAX_S = 86_400.0
+
+
+def key(doc: str, *, unit: str = "", words: str = "", **limits: Any) -> Any:
+    """Describe one key: what it does, its unit, and its limits (in `words` where given)."""
+    extra: Any = {name: text for name, text in (("unit", unit), ("words", words)) if text}
+    return Field(description=doc, json_schema_extra=extra, **limits)
+
+
+FunctionName: TypeAlias = Annotated[
+    str,
+    key(
+        "a name of ours, or a function of yours",
+        words="NAME or package.module:function",
+        pattern=r"^[A-Za-z_][\w-]*$|^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+    ),
+]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+AutoOrCount: TypeAlias = Literal["auto"] | Count
+Seconds: TypeAlias = Annotated[float, Field(gt=0, le=MAX_S)]
+
+
+class Section(BaseModel):
+    """A mapping whose keys are all known."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class OpenSection(Section):
+    """A mapping with known keys, and options that are passed on."""
+
+    model_config = ConfigDict(extra="allow")  # beside what Section says
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that are passed on, a copy."""
+        return copy.deepcopy(self.model_extra or {})
+
+
+class ModelSection(OpenSection):
+    """Which graph to build. All other keys are options of the builder."""
+
+    builder: Annotated[FunctionName, key("what builds the model's graph")]
+
+
+class DataSection(OpenSection):
+    """Which examples to train on. All other keys are options of the source."""
+
+    source: Annotated[FunctionName, key("what generates the examples")]
+    batch: Annotated[Count, key("injected, aged and retired together", unit="examples")] = 1
+
+
+class OptimizerSection(OpenSection):
+    """How a node updates its parameters. All other keys are options of the optimizer."""
+
+    name: Annotated[str, key("sgd, adam, ...", min_length=1)]
+
+
+class TargetSection(Section):
+    """Stop before `max_epochs` when a validation metric gets there."""
+
+    metric: Annotated[str, key("a metric of the model's loss, such as accuracy", min_length=1)]
+    at_least: Annotated[float | None, key("reached at this value or above")] = None
+    at_most: Annotated[float | None, key("reached at this value or below")] = None
+
+    @model_validator(mode="after")
+    def _has_a_bound(self) -> TargetSection:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("give at_least or at_most")
+        return self
+
+
+class TrainingSection(Section):
+    """How to train. `optimizer`, `update_every`, `min_update_frequency`: per node too."""
+
+    schedule: Annotated[
+        Literal["asynchronous", "synchronous"],
+        key("synchronous: all nodes step together, and wait for each other"),
+    ] = "asynchronous"
+    max_active_keys: Annotated[
+        int,
+        key(
+            "in flight at most: more keep cores busy, and delay gradients",
+            unit="instances",
+            ge=1,
+            le=1_000_000,
+        ),
+    ] = 4
+    max_active_rows: Annotated[
+        AutoOrCount,
+        key(
+            "in flight at most, as injected; auto: 4 x max_active_keys x the mean of an instance",
+            unit="rows",
+        ),
+    ] = "auto"
+    update_every: Annotated[Count, key("each local update uses about so many", unit="examples")] = (
+        100
+    )
+    min_update_frequency: Annotated[
+        AutoOrCount,
+        key(
+            "a node's gradients before it updates; auto: as many as update_every examples "
+            "bring to it",
+            unit="rows",
+        ),
+    ] = "auto"
+    optimizer: Annotated[OptimizerSection, key("how a node updates its parameters")]
+    max_epochs: Annotated[Count, key("passes over the training data at most", unit="epochs")] = 10
+    target: Annotated[TargetSection | None, key("stop early when a metric gets there")] = None
+
+
+class NodeSection(OpenSection):
+    """What one node does otherwise. All other keys are options of its kind."""
+
+    optimizer: Annotated[
+        dict[str, Any] | None,
+        key("laid over training.optimizer; with another name, in its place"),
+    ] = None
+    update_every: Annotated[
+        Count | None, key("instead of training.update_every", unit="examples")
+    ] = None
+    min_update_frequency: Annotated[
+        AutoOrCount | None, key("instead of training.min_update_frequency", unit="rows")
+    ] = None
+
+
+class RuntimeSection(Section):
+    """Where and how the processes run."""
+
+    placement: Annotated[
+        Literal["process_per_node"], key("which node runs in which worker process")
+    ] = "process_per_node"
+    start_timeout_s: Annotated[Seconds, key("for all workers to be ready", unit="s")] = 30.0
+    stall_timeout_s: Annotated[
+        Seconds, key("without any instance retiring, before the run is given up", unit="s")
+    ] = 120.0
+    stop_timeout_s: Annotated[
+        Seconds,
+        key("for rows in flight at Ctrl-C, and then for a worker to end by itself", unit="s"),
+    ] = 5.0
+    runs: Annotated[
+        str,
+        key("folder that run folders are made in; relative to the working directory", min_length=1),
+    ] = "runs"
+
+
+class Config(Section):
+    """What one run does.
+
+    Two configs are equal where all keys are equal, wherever they were written.
+    """
+
+    name: Annotated[
+        str,
+        key(
+            "of the run, and of its folder in runs/",
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
+            words="letters, digits, . _ and -, at most 64, a letter or digit first",
+        ),
+    ]
+    seed: Annotated[
+        int, key("of everything random: parameters, generated data, order", ge=0, le=2**32 - 1)
+    ] = 0
+    dtype: Annotated[
+        Literal["float32", "float64"], key("of parameters, payloads and gradients")
+    ] = "float32"
+    verify: Annotated[
+        bool, key("check every answer against the state it answers; for debugging, slower")
+    ] = False
+    model: Annotated[ModelSection, key("which graph to build")]
+    data: Annotated[DataSection, key("which examples to train on")]
+    training: Annotated[TrainingSection, key("how to train")]
+    nodes: Annotated[dict[str, NodeSection], key("what single nodes do otherwise, by name")] = {}
+    runtime: Annotated[RuntimeSection, key("where and how the processes run")] = RuntimeSection()
+    folder: Annotated[
+        Path,
+        key(
+            "package.module:function is found here first; default: the folder of this file",
+            strict=False,
+        ),
+    ] = Path(".")
+
+    _document: Document = PrivateAttr(default_factory=lambda: Document("the configuration"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self.to_plain() == other.to_plain()
+
+    __hash__ = None  # type: ignore[assignment]  # options are dicts
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return all keys, defaults included, as plain data."""
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        """Return the text of a config file that loads as an equal config."""
+        return write_text(self.to_plain())
+
+    def place(self, path: str) -> str:
+        """Say where a key was written: `configs/x.yaml:7`, or the override.
+
+        For errors that come up later, such as an unknown option of a builder:
+        `config.place("model.hiden")`. A key that was not written is placed at
+        the nearest written key above it.
+        """
+        return str(self._document.place(tuple(path.split("."))))
+
+    def node_defaults(self) -> dict[str, Any]:
+        """Return what nodes train with: the keys of `training` that a node can override."""
+        optimizer = {"name": self.training.optimizer.name, **self.training.optimizer.options}
+        return {
+            "optimizer": optimizer,
+            "update_every": self.training.update_every,
+            "min_update_frequency": self.training.min_update_frequency,
+        }
+
+    def node_overrides(self) -> dict[str, dict[str, Any]]:
+        """Return {node: what `nodes.<node>` sets}, training and options of its kind alike."""
+        return {
+            node: {
+                key: value
+                for key, value in section.model_dump().items()
+                if value is not None or key in section.options
+            }
+            for node, section in self.nodes.items()
+        }
+
+
+# ------------------------------------------------------------------------------ loading
+
+
+def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Config:
+    """Read a config file and lay `key=value` overrides over it, the last one winning.
+
+    Raises:
+        ConfigProblemsError: with all that is wrong, each with its place, key,
+            value and rule.
+    """
+    document = read_file(path)
+    if not isinstance(document.value, dict):
+        said = f"must be a mapping of keys to values, not {shown(document.value)}"
+        raise ConfigProblemsError.of([Problem((), said, document.place(()))], document.origin)
+    for override in overrides:
+        document.override(override)
+    given = document.value
+    beside = Path(path).resolve().parent
+    if isinstance(folder := given.get("folder", "."), str):
+        given["folder"] = str(beside / folder)
+    problems = list(document.problems)
+    try:
+        config = Config.model_validate(given)
+    except ValidationError as error:
+        said_of = {problem.path for problem in problems}
+        problems += [
+            Problem(p.path, _home(p) or p.said, document.place(p.path), p.unknown)
+            for p in problems_of(error, given, json_schema())
+            # What could not be read needs no second complaint that it is null.
+            if not any(p.path[:n] in said_of for n in range(1, len(p.path) + 1))
+        ]
+    if problems:
+        raise ConfigProblemsError.of(problems, document.origin)
+    config._document = document
+    return config
+
+
+def _home(problem: Problem) -> str:
+    """Say which section has an unknown key, '' if none: the usual slip is a wrong indent."""
+    if not problem.unknown:
+        return ""
+    home = [
+        f"in {name!r}" if name else "at the top"
+        for name, section in sections().items()
+        if problem.path[-1] in section["properties"]
+    ]
+    return f"unknown key here; it belongs {' or '.join(home)}" if home else ""
+
+
+# ----------------------------------------------------------------------------- teaching
+
+
+def json_schema() -> Schema:
+    """Return the JSON schema of a config file, for editors."""
+    return Config.model_json_schema()
+
+
+def sections() -> dict[str, Schema]:
+    """Return the schema of each mapping of a config: '', `model`, ..., `nodes.<name>`."""
+    root = json_schema()
+    found: dict[str, Schema] = {}
+
+    def visit(name: str, schema: Schema) -> None:
+        for branch in schema.get("anyOf", [schema]):
+            if inner := properties(branch, root):
+                # The reference alone: beside it stands what the key means, not the section.
+                found[name] = resolved(
+                    {"$ref": branch["$ref"]} if "$ref" in branch else branch, root
+                )
+            for key_name, value in inner.items():
+                path = f"{name}.{key_name}".lstrip(".")
+                visit(path, value)
+                visit(f"{path}.<name>", value.get("additionalProperties") or {})
+
+    visit("", root)
+    return found

@@ -1,0 +1,54 @@
+"""What the controller asks its loop to do, one record an action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from amp_runtime.control.stages import StageResult
+from amp_runtime.nodes.statistics import WorkerReport
+from amp_runtime.rows.message import Message
+from amp_runtime.rows.spec import Array
+from amp_runtime.wire.protocol import Record
+
+
+@dataclass(frozen=True, slots=True)
+class ToWorker:
+    """Send a control record to a peer."""
+
+    peer: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Inject:
+    """Send forward rows to a peer."""
+
+    peer: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """A stage has ended; its line is final."""
+
+    result: StageResult
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is over and the workers are told to stop.
+
+    Attributes:
+        why: in words, for the last line.
+        parameters: {node: {parameter: array}}.
+        reports: the last report of each worker.
+    """
+
+    why: str
+    parameters: Mapping[str, Mapping[str, Array]]
+    reports: Mapping[int, WorkerReport]
+
+
+Action: TypeAlias = ToWorker | Inject | StageDone | Finished

@@ -1,0 +1,483 @@
+"""The controller, without I/O: an event in, a list of actions out.
+
+    for each epoch:   train stage -> barrier (left-overs) -> validation stage -> barrier
+    a stage:          inject while admissible; retire as answers come back
+
+At most `max_active_keys` instances are in flight; at a barrier none is, and every
+worker has acknowledged that nothing of any instance is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.control.feed import Feed, Injection, mean_rows_per_example
+from amp_runtime.control.in_flight import InFlight, Retirement
+from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
+from amp_runtime.control.stages import Progress, Split, StageResult, Tally, Target
+from amp_runtime.control.stall import who_owes
+from amp_runtime.data.dataset import Dataset
+from amp_runtime.errors import LifecycleError, StallError
+from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring, fields_of
+from amp_runtime.nodes.statistics import WorkerReport
+from amp_runtime.nodes.updates import Schedule
+from amp_runtime.rows.message import ADDRESS_COLUMNS, Direction, Message, Mode
+from amp_runtime.rows.spec import Array, Int32
+from amp_runtime.wire.ledger import check_accounts
+from amp_runtime.wire.protocol import (
+    CONTROLLER,
+    Acknowledged,
+    Barrier,
+    Hello,
+    Link,
+    Linked,
+    Parameters,
+    Record,
+    Retired,
+    SendParameters,
+    Status,
+    Stop,
+    Structure,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    """The options of a run that the controller obeys.
+
+    Attributes:
+        max_active_rows: None: 4 x max_active_keys x the mean rows of an instance.
+        update_every: examples per step under the synchronous schedule.
+        start_timeout_s: longest time until the next worker is ready.
+        stall_timeout_s: longest time without a retirement or an awaited record.
+    """
+
+    seed: int = 0
+    max_epochs: int = 1
+    max_active_keys: int = 4
+    max_active_rows: int | None = None
+    update_every: int = 100
+    schedule: Schedule = Schedule.ASYNCHRONOUS
+    target: Target | None = None
+    verify: bool = False
+    start_timeout_s: float = 30.0
+    stall_timeout_s: float = 120.0
+
+
+@dataclass(slots=True)
+class _Stage:
+    split: Split
+    epoch: int
+    mode: Mode
+    feed: Feed
+    started: float
+    before: Mapping[int, WorkerReport]
+    """The reports at the barrier before it."""
+    tally: Tally = field(default_factory=Tally)
+    step_examples: int = 0
+    """Examples injected since the last synchronous step."""
+
+
+class Controller:
+    """Decides what is injected when, and when the run is over.
+
+    Args:
+        train, valid: with float fields in the run's dtype; `valid` may be empty.
+        peer_of: peer number by node number.
+        channels: the controller's own channel counts, as `ledger.Channels.counts()`.
+        now: seconds, of the clock that all events are told by.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        train: Dataset,
+        valid: Dataset,
+        settings: ControllerSettings,
+        peer_of: Sequence[int],
+        channels: Callable[[], dict[str, Any]] = dict,
+        now: float = 0.0,
+    ) -> None:
+        self.wiring = wiring
+        self.settings = settings
+        self._train, self._valid = train, valid
+        self._peers = sorted(set(peer_of))
+        self._peer_of = peer_of
+        self._channels = channels
+        self._life = Lifecycle("the controller")
+        self._waiting_for: set[int] = set(self._peers)
+        self._fields = {
+            peer: fields_of([n for n, p in zip(wiring.nodes, peer_of, strict=True) if p == peer])
+            for peer in self._peers
+        }
+        self._parameterised = {
+            node.name: peer
+            for node, peer in zip(wiring.nodes, peer_of, strict=True)
+            if node.parameterised
+        }
+        mean_rows = mean_rows_per_example(wiring, train) * wiring.batch
+        max_rows = settings.max_active_rows or int(4 * settings.max_active_keys * mean_rows) + 1
+        self.in_flight = InFlight(settings.max_active_keys, max_rows, verify=settings.verify)
+        self._input_port = [wiring.target[CONTROLLER_NODE, spec.name] for spec in wiring.inputs]
+        self._stage: _Stage | None = None
+        self._next_instance = 0
+        self._unsent: list[Retirement] = []
+        self._retired_examples = 0
+        self._barrier = 0
+        self._flushing_step = False
+        self._stop_reason = ""
+        self._why = ""
+        self._parameters: dict[str, Mapping[str, Array]] = {}
+        self._last_progress = now
+        self.reports: dict[int, WorkerReport] = {}
+
+    @property
+    def status(self) -> ControllerStatus:
+        return self._life.status
+
+    # ---- events
+
+    def on_record(self, record: Record, now: float) -> list[Action]:
+        """Handle a worker's control record.
+
+        Raises:
+            LifecycleError: it may not come now.
+            InvariantError: a barrier shows rows that were lost or are left.
+        """
+        match record:
+            case Hello(worker=worker):
+                self._life.require(ControllerStatus.STARTING, event="hello")
+                return self._when_all(worker, now, self._link)
+            case Linked(worker=worker):
+                self._life.require(ControllerStatus.LINKING, event="linked")
+                return self._when_all(worker, now, self._begin)
+            case Acknowledged(worker=worker, barrier=barrier, report=report):
+                self._life.require(ControllerStatus.BARRIER, event="acknowledged")
+                if barrier != self._barrier:
+                    raise LifecycleError(f"barrier {barrier} acknowledged, not {self._barrier}")
+                self.reports[worker + 1] = WorkerReport.from_plain(report)
+                return self._when_all(worker, now, self._barrier_reached)
+            case Status(worker=worker, report=report):
+                # Behind an acknowledgement the metrics may have been reset already: the
+                # acknowledged report stands until the barrier is over.
+                running = self._life.status is ControllerStatus.RUNNING
+                if running or worker + 1 in self._waiting_for:
+                    self.reports[worker + 1] = WorkerReport.from_plain(report)
+                return []
+            case Parameters(worker=worker, node=node, arrays=arrays):
+                self._life.require(ControllerStatus.COLLECTING, event="parameters")
+                if node in self._parameters or self._parameterised.get(node) != worker + 1:
+                    raise LifecycleError(
+                        f"worker {worker} sent parameters of {node!r} unasked or twice"
+                    )
+                self._parameters[node] = dict(arrays)
+                self._last_progress = now
+                missing = self._parameterised.keys() - self._parameters.keys()
+                self._waiting_for = {self._parameterised[node] for node in missing}
+                return [] if missing else self._finish()
+            case _:
+                raise LifecycleError(f"record {record.verb!r} is not for the controller")
+
+    def on_answers(self, message: Message, now: float) -> list[Action]:
+        """Handle answers to injected rows.
+
+        Raises:
+            UnmatchedBackwardError: a row was not injected, or is answered already.
+        """
+        self._life.require(ControllerStatus.RUNNING, event="an answer")
+        retirement = self.in_flight.answer(message.columns)
+        if not len(retirement.instances):
+            return []
+        self._last_progress = now
+        stage = self._current_stage()
+        stage.tally.retire(retirement)
+        training = stage.mode is Mode.TRAIN
+        if not training:
+            retirement = Retirement(retirement.instances, np.zeros_like(retirement.n_examples))
+        self._unsent.append(retirement)
+        self._retired_examples += int(retirement.n_examples.sum())
+        # Nodes learn their rows per example from this: until they can, at once.
+        learning = training and self._retired_examples < 2 * self.settings.update_every
+        n_unsent = sum(len(r.instances) for r in self._unsent)
+        actions = self._send_retired() if learning or n_unsent >= self._retire_every() else []
+        return actions + self._inject(now)
+
+    def on_tick(self, now: float) -> None:
+        """Check the deadlines of all waits.
+
+        Raises:
+            StallError: a wait passed its deadline; says who waits for what.
+        """
+        starting = self._life.status in (ControllerStatus.STARTING, ControllerStatus.LINKING)
+        name = "start_timeout_s" if starting else "stall_timeout_s"
+        timeout_s: float = getattr(self.settings, name)
+        if now - self._last_progress <= timeout_s:
+            return
+        if self._life.status is ControllerStatus.RUNNING and self.in_flight.instances:
+            raise StallError(
+                f"no instance has retired for {timeout_s:g} s; {self.in_flight.instances} are in "
+                f"flight, the oldest {self.in_flight.oldest()}; {self._who_owes()}",
+                fix=f"a node kind must answer every row; or raise runtime.{name}",
+            )
+        if self._waiting_for:
+            raise StallError(
+                f"{self._life.status.value}: no word for {timeout_s:g} s from {self._missing()}",
+                fix=f"see the logs of these workers, or raise runtime.{name}",
+            )
+
+    def request_stop(self, reason: str, now: float) -> list[Action]:
+        """Stop injecting; finish as soon as nothing is in flight."""
+        self._stop_reason = self._stop_reason or reason
+        if self._life.status is ControllerStatus.RUNNING:
+            return self._inject(now)
+        return []
+
+    def progress(self, now: float) -> Progress | None:
+        """Return how far the current stage is, from the newest reports; None before it."""
+        stage = self._stage
+        if stage is None:
+            return None
+        return Progress(
+            split=stage.split,
+            epoch=stage.epoch,
+            max_epochs=self.settings.max_epochs,
+            examples=stage.tally.examples,
+            n_examples=stage.feed.n_examples,
+            seconds=now - stage.started,
+            in_flight=self.in_flight.instances,
+            metrics=stage.tally.metrics(self.reports, stage.mode),
+            staleness=stage.tally.staleness(self.reports),
+        )
+
+    def _missing(self) -> str:
+        return ", ".join(self.node_names(peer) for peer in sorted(self._waiting_for))
+
+    def node_names(self, peer: int) -> str:
+        """Return the names of the nodes that a worker hosts, for messages."""
+        pairs = zip(self.wiring.nodes, self._peer_of, strict=True)
+        return "+".join(node.name for node, p in pairs if p == peer)
+
+    # ---- start, barriers, end
+
+    def _when_all(
+        self, worker: int, now: float, then: Callable[[float], list[Action]]
+    ) -> list[Action]:
+        peer = worker + 1
+        if peer not in self._waiting_for:
+            raise LifecycleError(f"worker {worker} answered unasked or twice")
+        self._waiting_for.discard(peer)
+        self._last_progress = now
+        if self._waiting_for:
+            return []
+        return then(now)
+
+    def _link(self, now: float) -> list[Action]:
+        self._life.to(ControllerStatus.LINKING)
+        return self._ask_all(Link())
+
+    def _begin(self, now: float) -> list[Action]:
+        self._life.to(ControllerStatus.RUNNING)
+        if self.settings.max_epochs == 0 or not len(self._train):
+            self._why = "no examples to train on" if not len(self._train) else "max_epochs is 0"
+            return self._ask_barrier(Barrier(self._barrier + 1))
+        self._start_stage(Split.TRAIN, 1, now)
+        return self._inject(now)
+
+    def _start_stage(self, split: Split, epoch: int, now: float) -> None:
+        dataset = self._train if split is Split.TRAIN else self._valid
+        training = split is Split.TRAIN
+        order = dataset.order(self.settings.seed, epoch) if training else np.arange(len(dataset))
+        self._stage = _Stage(
+            split,
+            epoch,
+            Mode.TRAIN if training else Mode.EVALUATE,
+            Feed(self.wiring, dataset, order, self._next_instance),
+            now,
+            dict(self.reports),
+            Tally.since(self.reports),
+        )
+        self._last_progress = now
+
+    def _ask_all(self, record: Record) -> list[Action]:
+        self._waiting_for = set(self._peers)
+        return [ToWorker(peer, record) for peer in self._peers]
+
+    def _ask_barrier(self, record: Barrier) -> list[Action]:
+        self._life.to(ControllerStatus.BARRIER)
+        self._barrier = record.barrier
+        return self._send_retired() + self._ask_all(record)
+
+    def _barrier_reached(self, now: float) -> list[Action]:
+        self.assert_invariants()
+        stage = self._stage
+        if self._flushing_step and stage is not None:
+            self._flushing_step = False
+            stage.step_examples = 0
+            self._life.to(ControllerStatus.RUNNING)
+            return self._inject(now)
+        actions: list[Action] = []
+        if stage is not None:
+            result = stage.tally.result(
+                stage.split,
+                stage.epoch,
+                now - stage.started,
+                self.reports,
+                stage.mode,
+                stage.feed.n_examples,
+            )
+            actions.append(StageDone(result))
+            self._why = self._why or self._reason_to_end(stage, result)
+        if self._why or self._stop_reason:
+            self._life.to(ControllerStatus.COLLECTING)
+            self._why = self._stop_reason or self._why
+            if not self._parameterised:
+                return actions + self._finish()
+            peers = sorted(set(self._parameterised.values()))
+            self._waiting_for = set(peers)
+            return [*actions, *(ToWorker(peer, SendParameters()) for peer in peers)]
+        self._life.to(ControllerStatus.RUNNING)
+        assert stage is not None  # else there was a reason to end
+        validate = stage.split is Split.TRAIN and len(self._valid) > 0
+        if validate:
+            self._start_stage(Split.VALID, stage.epoch, now)
+        else:
+            self._start_stage(Split.TRAIN, stage.epoch + 1, now)
+        return actions + self._inject(now)
+
+    def _reason_to_end(self, stage: _Stage, result: StageResult) -> str:
+        if stage.split is Split.TRAIN and len(self._valid):
+            return ""
+        target = self.settings.target
+        if target is not None and target.reached(result.metrics):
+            return f"target reached: {target.metric} {result.metrics[target.metric]:.4f}"
+        if stage.epoch >= self.settings.max_epochs:
+            return f"{self.settings.max_epochs} epochs done"
+        return ""
+
+    def _finish(self) -> list[Action]:
+        self._life.to(ControllerStatus.FINISHED)
+        self._waiting_for = set()
+        stops: list[Action] = [ToWorker(peer, Stop("the run is over")) for peer in self._peers]
+        return [*stops, Finished(self._why, self._parameters, dict(self.reports))]
+
+    # ---- injection
+
+    def _inject(self, now: float) -> list[Action]:
+        """Admit what may be admitted; ask for a barrier where the stage is over."""
+        stage = self._current_stage()
+        actions: list[Action] = []
+        while not self._stop_reason:
+            n_rows, n_examples = stage.feed.upcoming()
+            if not len(n_rows):
+                break
+            count = self.in_flight.admissible(n_rows)
+            if self._synchronous(stage):
+                left = self.settings.update_every - stage.step_examples
+                started_before = np.cumsum(n_examples) - n_examples
+                count = min(count, int((started_before < left).sum()))
+            if not count:
+                break
+            # One message never holds more than an update is made of (see NodeHost).
+            together = int((np.cumsum(n_examples) <= self.settings.update_every).sum())
+            injection = stage.feed.take(min(count, max(together, 1)))
+            stage.step_examples += int(injection.n_examples.sum())
+            actions += self._send(injection, stage.mode)
+        if self.in_flight.instances:
+            return actions
+        self.in_flight.assert_drained()
+        ended = bool(self._stop_reason) or not len(stage.feed.upcoming()[0])
+        step = stage.step_examples if self._synchronous(stage) else 0
+        if step and not ended:
+            self._flushing_step = True
+            return actions + self._ask_barrier(Barrier(self._barrier + 1, step_examples=step))
+        return actions + self._ask_barrier(
+            Barrier(
+                self._barrier + 1,
+                apply_left_over=stage.mode is Mode.TRAIN,
+                step_examples=step,
+                reset_metrics=True,
+            )
+        )
+
+    def _synchronous(self, stage: _Stage) -> bool:
+        return self.settings.schedule is Schedule.SYNCHRONOUS and stage.mode is Mode.TRAIN
+
+    def _send(self, injection: Injection, mode: Mode) -> list[Action]:
+        self.in_flight.admit(injection.instances, injection.n_rows, injection.n_examples)
+        self._next_instance = int(injection.instances[-1]) + 1
+        actions: list[Action] = []
+        counts = {"instances": injection.instances, "n_examples": injection.n_examples}
+        for peer, fields in self._fields.items():
+            if fields:
+                arrays = {n: injection.structure[n] for f in fields for n in (f, f"#{f}")}
+                actions.append(ToWorker(peer, Structure({**counts, **arrays})))
+        for number, rows in enumerate(injection.inputs):
+            if not len(rows.columns):
+                continue
+            port = self._input_port[number]
+            columns = self._stamp(number, rows.columns)
+            message = Message(Direction.FORWARD, mode, port, columns, rows.payload)
+            peer = self._peer_of[self.wiring.input_ports[port][0]]
+            actions.append(Inject(peer, message))
+        return actions
+
+    def _stamp(self, return_port: int, columns: Int32) -> Int32:
+        state = columns[:, ADDRESS_COLUMNS:]
+        stamped = (
+            np.concatenate([columns, state], axis=1) if self.settings.verify else columns.copy()
+        )
+        stamped[:, 0] = return_port
+        stamped[:, 1] = self.in_flight.stamp(state)
+        return stamped
+
+    def _send_retired(self) -> list[Action]:
+        if not self._unsent:
+            return []
+        arrays = {
+            "instances": np.concatenate([r.instances for r in self._unsent]),
+            "n_examples": np.concatenate([r.n_examples for r in self._unsent]),
+        }
+        self._unsent.clear()
+        return [ToWorker(peer, Retired(arrays)) for peer in self._peers]
+
+    def _retire_every(self) -> int:
+        return max(1, self.settings.max_active_keys // 2)
+
+    # ---- truth
+
+    def assert_invariants(self) -> None:
+        """Assert at a barrier that every row sent on any channel was received, and none is left.
+
+        Raises:
+            InvariantError: names the channel and both counts.
+        """
+        self.in_flight.assert_drained()
+        counts = {peer: report.process.channels for peer, report in self.reports.items()}
+        check_accounts({CONTROLLER: self._channels(), **counts}, self._peer_name)
+
+    def _peer_name(self, peer: int) -> str:
+        return "the controller" if peer == CONTROLLER else self.node_names(peer)
+
+    def _who_owes(self) -> str:
+        """Say where rows are, from the newest reports."""
+        stage = self._current_stage()
+        owing = who_owes(
+            self.wiring, self._peer_of, stage.mode, stage.before, self.reports, self._channels()
+        )
+        held = [
+            f"{name}: {node.stash_used} rows unanswered, {node.join_waiting} keys wait in its join"
+            for report in self.reports.values()
+            for name, node in report.nodes.items()
+            if node.stash_used or node.join_waiting
+        ]
+        return "; ".join(owing or held) or "no node reports rows"
+
+    def _current_stage(self) -> _Stage:
+        if self._stage is None:
+            raise LifecycleError("no stage has begun")
+        return self._stage

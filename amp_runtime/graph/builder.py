@@ -1,0 +1,402 @@
+"""Building a model: nodes, ports, edges, state columns; `build()` checks it all.
+
+graph = Graph(kinds, fields=dataset_fields, batch=100)
+graph.state(step=4)                                 # a column of 4 bits
+tokens = graph.input("tokens", each="tokens", state={"step": POSITION}, payload={"x": "tokens"})
+embedded = graph.add("embedding", "embedding", tokens, entries=14, features=128)
+...
+wiring = graph.build()
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amp_runtime.errors import (
+    BadNameError,
+    BadOptionError,
+    GraphError,
+    OccupiedPortError,
+    ShapeMismatchError,
+    UnconnectedPortError,
+    UnknownOptionError,
+    UnknownPortError,
+    nearest,
+)
+from amp_runtime.graph.checks import check_branches, check_cycles, check_paths
+from amp_runtime.graph.draft import Draft, InPort, OutPort, infer
+from amp_runtime.graph.training_options import TRAINING_OPTIONS, plain_options, training_options
+from amp_runtime.graph.wiring import (
+    CONTROLLER_NODE,
+    POSITION,
+    Edge,
+    InputSpec,
+    NodeSpec,
+    PerExample,
+    Wiring,
+    fields_of,
+)
+from amp_runtime.names import resolve, structure_fields
+from amp_runtime.nodes.node import Kinds
+from amp_runtime.rows.spec import (
+    EXAMPLE,
+    INSTANCE,
+    INSTANCE_KEY_BITS,
+    MAX_KEY_BITS,
+    ArraySpec,
+    PortSpec,
+    StateSchema,
+)
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
+
+__all__ = ["POSITION", "Graph", "NodeHandle", "OutPort", "PerExample", "zeros"]
+
+
+@dataclass(frozen=True, slots=True)
+class zeros:  # noqa: N801 - reads as a function where it is used
+    """A payload of an input: zeros of the given feature shape, in the run's dtype."""
+
+    shape: tuple[int, ...]
+
+
+class NodeHandle:
+    """A node while the graph is being built: `handle["port"]` is an output port."""
+
+    def __init__(self, graph: Graph, number: int) -> None:
+        self._graph = graph
+        self._number = number
+
+    def __getitem__(self, port: str) -> OutPort:
+        draft = self._graph._drafts[self._number]
+        if port not in draft.outputs:
+            raise UnknownPortError(
+                f"no output port {port!r}{nearest(port, draft.outputs)}",
+                where=draft.where,
+                fix=f"its output ports are {list(draft.outputs)}",
+            )
+        return OutPort(self._number, port)
+
+    def port(self, name: str) -> InPort:
+        """Return input port `name`, to connect it later (a loop's way back)."""
+        draft = self._graph._drafts[self._number]
+        if name not in draft.inputs:
+            raise UnknownPortError(
+                f"no input port {name!r}{nearest(name, draft.inputs)}",
+                where=draft.where,
+                fix=f"its input ports are {list(draft.inputs)}",
+            )
+        return InPort(self._number, name)
+
+
+class Graph:
+    """A model under construction.
+
+    Args:
+        kinds: finds node classes.
+        fields: {field: spec} of the data set's examples.
+        batch: examples per instance.
+        dtype: `float32` or `float64`, of parameters and floating payloads.
+        training: defaults of `optimizer`, `update_every`, `min_update_frequency`.
+        overrides: {node name: {option: value}}, stronger than what the builder says.
+    """
+
+    def __init__(
+        self,
+        kinds: Kinds,
+        *,
+        fields: Mapping[str, ArraySpec],
+        batch: int = 1,
+        dtype: str = "float32",
+        training: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.fields = dict(fields)
+        self.batch = batch
+        self.dtype = dtype
+        self._kinds = kinds
+        self._training = dict(training or {})
+        self._overrides = {name: dict(options) for name, options in (overrides or {}).items()}
+        self._columns: dict[str, int] = {}
+        self._inputs: list[InputSpec] = []
+        self._drafts: list[Draft] = []
+        self._edges: list[tuple[OutPort, InPort]] = []
+
+    # ---- what a model's builder calls
+
+    def state(self, **bits: int) -> None:
+        """Declare the model's state columns: name = bits that its values need."""
+        for name, width in bits.items():
+            if name in (INSTANCE, EXAMPLE) or name in self._columns:
+                raise GraphError(f"state column {name!r} exists already")
+            if not (isinstance(width, int) and 1 <= width <= 31):
+                raise GraphError(f"state column {name!r}: {width!r} bits, not 1 to 31")
+            self._columns[name] = width
+        if self._schema().key_bits > MAX_KEY_BITS:
+            raise GraphError(
+                f"the state {self._schema()} takes {self._schema().key_bits} bits, "
+                f"more than {MAX_KEY_BITS}",
+                fix="declare fewer bits, or fewer columns",
+            )
+
+    def input(
+        self,
+        name: str,
+        *,
+        each: str,
+        state: Mapping[str, str | int],
+        payload: Mapping[str, str | zeros],
+    ) -> OutPort:
+        """Declare rows that the controller injects.
+
+        Args:
+            each: a field: one row per element; or `PerExample`: one row per example.
+            state: for every declared column a field of as many elements, `POSITION`
+                (0, 1, ... within the example) or a fixed int.
+            payload: {array: field of as many elements, or `zeros(shape)`}.
+        """
+        where = f"input {name!r}"
+        self._check_name(name, where)
+        schema = self._schema()
+        missing = [c for c in self._columns if c not in state]
+        unknown = [c for c in state if c not in self._columns]
+        if missing or unknown:
+            raise GraphError(
+                f"state columns {sorted(state)} do not match those declared "
+                f"{sorted(self._columns)}",
+                where=where,
+            )
+        arrays: dict[str, ArraySpec] = {}
+        sources: dict[str, str | None] = {}
+        for array, source in payload.items():
+            if isinstance(source, zeros):
+                arrays[array], sources[array] = ArraySpec(tuple(source.shape), self.dtype), None
+            else:
+                arrays[array], sources[array] = self._field(source, where), source
+        if each != PerExample:
+            self._field(each, where)
+            if each not in self.fields:
+                raise GraphError(f"{each!r} has no elements", where=where, fix="use PerExample")
+        for column, given in state.items():
+            if isinstance(given, str) and given != POSITION:
+                found = self._field(given, where)
+                if found != ArraySpec((), "int32"):
+                    raise ShapeMismatchError(
+                        f"state column {column!r} takes whole numbers, one a row, but field "
+                        f"{given!r} is {found}",
+                        where=where,
+                    )
+        spec = PortSpec(arrays, schema)
+        self._inputs.append(InputSpec(name, each, dict(state), sources, spec))
+        return OutPort(CONTROLLER_NODE, name)
+
+    def add(
+        self, kind: str, name: str, *sources: OutPort | NodeHandle, **options: Any
+    ) -> NodeHandle:
+        """Add a node of `kind`; `sources` are drawn to its input ports in order.
+
+        Raises:
+            UnknownKindError, UnknownOptionError, BadOptionError, BadNameError: as named.
+        """
+        where = f"node {name!r} (kind {kind})"
+        self._check_name(name, where)
+        cls = self._kinds.load(kind, where=where)
+        overrides = self._overrides.get(name, {})
+        training = training_options(cls, self._training, (options, overrides), where)
+        # Imported here: functions on states stand beside a builder, so workers import
+        # this module too, and have no use for pydantic.
+        from amp_runtime.checking.options import validate_options
+
+        merged = {k: v for k, v in {**options, **overrides}.items() if k not in TRAINING_OPTIONS}
+        validated = validate_options(cls.Options, merged, where=where)
+        draft = Draft(
+            name,
+            kind,
+            cls,
+            validated,
+            training,
+            where,
+            tuple(cls.input_ports(validated)),
+            tuple(cls.output_ports(validated)),
+        )
+        self._drafts.append(draft)
+        handle = NodeHandle(self, len(self._drafts) - 1)
+        if len(sources) > len(draft.inputs):
+            raise UnknownPortError(
+                f"{len(sources)} inputs are drawn to its ports {list(draft.inputs)}", where=where
+            )
+        for source, port in zip(sources, draft.inputs, strict=False):
+            self.connect(source, handle.port(port))
+        return handle
+
+    def connect(self, source: OutPort | NodeHandle, target: InPort | NodeHandle) -> None:
+        """Draw an edge; a node handle stands for its only port."""
+        out = self._only_output(source) if isinstance(source, NodeHandle) else source
+        into = self._only_input(target) if isinstance(target, NodeHandle) else target
+        if any(t == into for _, t in self._edges):
+            raise OccupiedPortError(
+                f"input port {into.port!r} is drawn to twice",
+                where=self._drafts[into.node].where,
+                fix="merge the edges with a phi",
+            )
+        self._edges.append((out, into))
+
+    # ---- checks and the result
+
+    def build(self) -> Wiring:
+        """Check the graph and return it as a `Wiring`.
+
+        Raises:
+            GraphError: a subclass names the check that failed.
+        """
+        unknown = [n for n in self._overrides if n not in {d.name for d in self._drafts}]
+        if unknown:
+            names = [d.name for d in self._drafts]
+            raise UnknownOptionError(
+                f"no node {unknown[0]!r} in the model{nearest(unknown[0], names)}",
+                where=f"nodes.{unknown[0]}",
+                fix=f"its nodes are {', '.join(names)}",
+            )
+        self._check_connected()
+        self._insert_bcasts()
+        inputs, outputs = infer(self._drafts, self._edges, self._inputs, self.dtype)
+        nodes = []
+        for number, draft in enumerate(self._drafts):
+            needed = self._needed_fields(draft)
+            nodes.append(
+                NodeSpec(
+                    name=draft.name,
+                    kind=draft.kind,
+                    options=plain_options(draft.options),
+                    inputs=inputs[number],
+                    outputs=outputs[number],
+                    fields=needed,
+                    training=draft.training,
+                    transparent=draft.cls.transparent,
+                    one_to_one=draft.cls.one_to_one,
+                    parameterised=draft.cls.parameterised,
+                    is_end=draft.cls.is_end,
+                    load=draft.cls.load(draft.options, inputs[number]),
+                )
+            )
+        edges = tuple(Edge(o.node, o.port, i.node, i.port) for o, i in self._edges)
+        wiring = Wiring(
+            nodes=tuple(nodes),
+            inputs=tuple(self._inputs),
+            edges=edges,
+            fields={name: self._field(name, "") for name in fields_of(nodes)},
+            dtype=self.dtype,
+            batch=self.batch,
+        )
+        changing = frozenset(i for i, d in enumerate(self._drafts) if d.cls.changes_state)
+        check_paths(wiring)
+        check_cycles(wiring, changing)
+        check_branches(wiring, changing)
+        return wiring
+
+    def _schema(self) -> StateSchema:
+        columns = [(INSTANCE, INSTANCE_KEY_BITS)]
+        if self.batch > 1:
+            columns.append((EXAMPLE, (self.batch - 1).bit_length()))
+        return StateSchema((*columns, *self._columns.items()))
+
+    def _check_name(self, name: str, where: str) -> None:
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            raise BadNameError(
+                f"{name!r} is not a valid name",
+                where=where,
+                fix="use 1 to 41 characters a-z, 0-9, _ and -, starting with a letter or digit",
+            )
+        if name in {d.name for d in self._drafts} | {i.name for i in self._inputs}:
+            raise BadNameError(f"the name {name!r} is taken", where=where)
+
+    def _field(self, name: str, where: str) -> ArraySpec:
+        if name.startswith("len(") and name.endswith(")"):
+            self._field(name[4:-1], where)
+            return ArraySpec((), "int32")
+        if name not in self.fields:
+            raise GraphError(
+                f"the data have no field {name!r}{nearest(name, self.fields)}",
+                where=where,
+                fix=f"their fields are {', '.join(sorted(self.fields))}",
+            )
+        spec = self.fields[name]
+        return spec if spec.dtype == "int32" else ArraySpec(spec.shape, self.dtype)
+
+    def _only_output(self, handle: NodeHandle) -> OutPort:
+        draft = self._drafts[handle._number]
+        if len(draft.outputs) != 1:
+            raise UnknownPortError(
+                f"has output ports {list(draft.outputs)}, so name one",
+                where=draft.where,
+                fix="write handle['port']",
+            )
+        return OutPort(handle._number, draft.outputs[0])
+
+    def _only_input(self, handle: NodeHandle) -> InPort:
+        draft = self._drafts[handle._number]
+        if len(draft.inputs) != 1:
+            raise UnknownPortError(
+                f"has input ports {list(draft.inputs)}, so name one",
+                where=draft.where,
+                fix="write handle.port('port')",
+            )
+        return InPort(handle._number, draft.inputs[0])
+
+    def _check_connected(self) -> None:
+        drawn_to = {into for _, into in self._edges}
+        drawn_from = {out for out, _ in self._edges}
+        for number, draft in enumerate(self._drafts):
+            for port in draft.inputs:
+                if InPort(number, port) not in drawn_to:
+                    raise UnconnectedPortError(
+                        f"nothing is drawn to input port {port!r}", where=draft.where
+                    )
+            for port in draft.outputs:
+                if OutPort(number, port) not in drawn_from:
+                    raise UnconnectedPortError(
+                        f"output port {port!r} leads nowhere",
+                        where=draft.where,
+                        fix="connect it, to a sink if nobody needs its rows",
+                    )
+        for spec in self._inputs:
+            if OutPort(CONTROLLER_NODE, spec.name) not in drawn_from:
+                raise UnconnectedPortError("leads nowhere", where=f"input {spec.name!r}")
+
+    def _insert_bcasts(self) -> None:
+        """Put a bcast behind each output that is drawn more than once."""
+        targets: dict[OutPort, list[InPort]] = {}
+        for out, into in self._edges:
+            targets.setdefault(out, []).append(into)
+        for out, many in targets.items():
+            if len(many) == 1:
+                continue
+            source = out.port if out.node < 0 else self._drafts[out.node].name
+            if out.node >= 0 and len(self._drafts[out.node].outputs) > 1:
+                source = f"{source[:20]}-{re.sub('[^a-z0-9_-]', '-', out.port.lower())}"
+            name = self._free_name(f"{source[:30]}-bcast")
+            self._edges = [(o, i) for o, i in self._edges if o != out]
+            ports = tuple(f"y{n}" for n in range(len(many)))
+            bcast = self.add("bcast", name, out, outputs=ports)
+            for port, into in zip(ports, many, strict=True):
+                self.connect(bcast[port], into)
+
+    def _free_name(self, stem: str) -> str:
+        """Return `stem`, or `stem-2`, ... where that is taken."""
+        taken = {d.name for d in self._drafts} | {i.name for i in self._inputs}
+        names = (stem, *(f"{stem}-{n}" for n in range(2, len(taken) + 3)))
+        return next(name for name in names if name not in taken)
+
+    def _needed_fields(self, draft: Draft) -> tuple[str, ...]:
+        needed = list(draft.cls.fields(draft.options))
+        for name in draft.cls.state_functions(draft.options):
+            function = resolve(name, what="a function on states", where=draft.where)
+            if not callable(function):
+                raise BadOptionError(f"{name!r} is not a function", where=draft.where)
+            needed += structure_fields(function)
+        for field in needed:
+            self._field(field, draft.where)
+        return tuple(dict.fromkeys(needed))

@@ -1,0 +1,1 @@
+"""A worker's decisions, without I/O: rows in, rows out."""

@@ -1,0 +1,449 @@
+"""The nodes of one worker, without I/O: rows in, rows out.
+
+    receive(message) ---> queues by merge key ---> work() ---> messages to other workers
+    on_record(record) --> replies                  settle()    after they were sent
+
+Waiting rows with one merge key become one batch, up to the rows of one update. Answers
+go before forward rows, and among forward rows the oldest instance goes first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from amp_runtime.errors import InvariantError, WireError
+from amp_runtime.graph.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_of
+from amp_runtime.host.row_queues import RowQueues
+from amp_runtime.nodes.node import Kinds, Node, NodeContext
+from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.statistics import NodeReport, ProcessFacts, WorkerReport
+from amp_runtime.nodes.updates import Schedule, UpdatePolicy
+from amp_runtime.rows.message import (
+    ADDRESS_COLUMNS,
+    Answer,
+    Direction,
+    Emission,
+    MergeKey,
+    Message,
+    Mode,
+    Payload,
+    Rows,
+)
+from amp_runtime.rows.spec import ArraySpec, Int32
+from amp_runtime.rows.structure import StructureArena
+from amp_runtime.wire.codec import check_payload
+from amp_runtime.wire.protocol import (
+    CONTROLLER,
+    Acknowledged,
+    Barrier,
+    Parameters,
+    Record,
+    Retired,
+    SendParameters,
+    Structure,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What all workers of a run share.
+
+    Attributes:
+        peer_of: peer number by node number; the controller is peer 0.
+        update_every: examples per update, for nodes that do not say otherwise.
+    """
+
+    peer_of: Sequence[int]
+    seed: int = 0
+    verify: bool = False
+    schedule: Schedule = Schedule.ASYNCHRONOUS
+    update_every: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to another worker or to the controller."""
+
+    peer: int
+    message: Message
+
+
+@dataclass(slots=True)
+class _Counters:
+    """What the host counts about a node.
+
+    Attributes:
+        rows, batches: by direction, all modes.
+        train_rows: forward rows in training.
+    """
+
+    rows: list[int] = field(default_factory=lambda: [0, 0])
+    batches: list[int] = field(default_factory=lambda: [0, 0])
+    busy_s: float = 0.0
+    train_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What a message to one port must be.
+
+    Attributes:
+        n_state: state columns of the port's schema.
+        n_columns: of the message's matrix.
+    """
+
+    arrays: Mapping[str, ArraySpec]
+    n_state: int
+    n_columns: int
+    where: str
+
+
+class NodeHost:
+    """Runs the nodes of peer `peer`.
+
+    Attributes:
+        working_on: name of the node that was run last, for errors.
+
+    Args:
+        kinds: finds node classes.
+        clock: CPU seconds of this thread, for busy shares: with more workers than cores,
+            wall time would count the neighbours too.
+        facts: what the loop knows about its process, for reports.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        kinds: Kinds,
+        settings: HostSettings,
+        peer: int,
+        clock: Callable[[], float] = time.thread_time,
+        facts: Callable[[], ProcessFacts] = ProcessFacts,
+    ) -> None:
+        self.wiring = wiring
+        self.peer = peer
+        self._settings = settings
+        self._clock = clock
+        self._facts = facts
+        self._numbers = [i for i, p in enumerate(settings.peer_of) if p == peer]
+        self._peer_of_return = [
+            CONTROLLER if node == CONTROLLER_NODE else settings.peer_of[node]
+            for node, _ in wiring.return_ports
+        ]
+        self._wanting = wiring.returns_wanting_gradient
+        fields = fields_of([wiring.nodes[i] for i in self._numbers])
+        self.arena = StructureArena({name: wiring.fields[name] for name in fields})
+        self.nodes: dict[int, Node] = {
+            i: self._make(kinds, i, wiring.nodes[i]) for i in self._numbers
+        }
+        self._forward_ports = self._expected(wiring.input_ports, forward=True)
+        self._return_ports = self._expected(wiring.return_ports, forward=False)
+        self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
+        self._counters = {i: _Counters() for i in self._numbers}
+        self._queues = RowQueues(self._most_rows)
+        self._retired_examples = 0
+        self._parked: list[Message] = []
+        self._to_settle: int | None = None
+        self.working_on = ""
+
+    def _make(self, kinds: Kinds, number: int, spec: NodeSpec) -> Node:
+        cls = kinds.load(spec.kind, where=f"node {spec.name!r}")
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.options.items()}
+        training = spec.training
+        context = NodeContext(
+            name=spec.name,
+            kind=spec.kind,
+            options=cls.Options(**options),
+            inputs=spec.inputs,
+            outputs=spec.outputs,
+            wants_gradient=self.wiring.ports_wanting_gradient(number),
+            return_ports={
+                port: r for r, (n, port) in enumerate(self.wiring.return_ports) if n == number
+            },
+            dtype=self.wiring.dtype,
+            seed=self._settings.seed,
+            structure=self.arena,
+            verify=self._settings.verify,
+        )
+        if spec.parameterised:
+            policy = UpdatePolicy(
+                self._settings.schedule,
+                training["update_every"],
+                training["min_update_frequency"],
+            )
+            context = replace(context, updates=policy, optimizer=training["optimizer"])
+        return cls(context)
+
+    # ---- rows
+
+    def receive(self, message: Message) -> None:
+        """Queue a message from another process, after checking it against its port.
+
+        Raises:
+            WireError: it is not for a node here, or not what the port declares.
+        """
+        self._check(message)
+        self._enqueue(message)
+
+    def work(self) -> list[Outgoing] | None:
+        """Run one node on one merged batch; None if no row is ready.
+
+        `settle()` must be called after the messages returned were sent.
+        """
+        message = self._queues.next_batch()
+        if message is None:
+            return None
+        started = self._clock()
+        out: list[Outgoing] = []
+        if message.direction is Direction.BACKWARD:
+            number, port = self.wiring.return_ports[message.port]
+            node = self.nodes[number]
+            self.working_on = node.name
+            slots = np.ascontiguousarray(message.columns[:, 0])
+            if self._settings.verify:
+                node.check_origin(slots, message.columns[:, 1:])
+            results: Sequence[Emission | Answer] = node.backward(port, slots, message.payload)
+            self._to_settle = number
+        else:
+            number, port = self.wiring.input_ports[message.port]
+            node = self.nodes[number]
+            self.working_on = node.name
+            width = self._forward_ports[message.port].n_state
+            rows = Rows(message.columns, message.payload or {}, width)
+            results = node.forward(port, rows, message.mode)
+        for result in results:
+            if isinstance(result, Emission):
+                self._emit(number, result, message.mode, out)
+            else:
+                self._answer(result, message.mode, out)
+        counters = self._counters[number]
+        counters.rows[message.direction] += len(message)
+        if message.direction is Direction.FORWARD and message.mode is Mode.TRAIN:
+            counters.train_rows += len(message)
+        counters.batches[message.direction] += 1
+        counters.busy_s += self._clock() - started
+        return out
+
+    def settle(self) -> None:
+        """Let the node that answered last accumulate its gradients."""
+        if self._to_settle is not None:
+            started = self._clock()
+            self.nodes[self._to_settle].accumulate()
+            self._counters[self._to_settle].busy_s += self._clock() - started
+            self._to_settle = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no row is ready to be worked on."""
+        return not self._queues
+
+    # ---- control
+
+    def on_record(self, record: Record) -> list[Record]:
+        """Obey a record of the controller; return the replies."""
+        match record:
+            case Structure():
+                self.arena.add(record.arrays)
+                parked, self._parked = self._parked, []
+                for message in parked:
+                    self._enqueue(message)
+                return []
+            case Retired():
+                instances, n_examples = record.arrays["instances"], record.arrays["n_examples"]
+                self.arena.remove(instances)
+                self._retired_examples += int(n_examples.sum())
+                for node in self.parameterised():
+                    node.on_retired(instances, n_examples)
+                return []
+            case Barrier():
+                return [self._barrier(record)]
+            case SendParameters():
+                return [
+                    Parameters(self.peer - 1, node.name, dict(node.parameters))
+                    for node in self.parameterised()
+                ]
+            case _:
+                raise WireError(f"record {record.verb!r} is not for the nodes of a worker")
+
+    def parameterised(self) -> list[Parameterised]:
+        return [node for node in self.nodes.values() if isinstance(node, Parameterised)]
+
+    def assert_invariants(self) -> None:
+        """Assert that nothing of any instance is left, as it must be at a barrier.
+
+        Raises:
+            InvariantError: rows are queued, stashed, or wait in a join.
+        """
+        if self.queued_rows:
+            raise InvariantError(f"{self.queued_rows} rows are queued though nothing is in flight")
+        for node in self.nodes.values():
+            node.assert_drained()
+
+    @property
+    def queued_rows(self) -> int:
+        return self._queues.rows + self.parked_rows
+
+    @property
+    def parked_rows(self) -> int:
+        return sum(len(m) for m in self._parked)
+
+    def report(self) -> WorkerReport:
+        return WorkerReport(
+            nodes={self.wiring.nodes[i].name: self._node_report(i) for i in self._numbers},
+            process=self._facts(),
+            queued_rows=self.queued_rows,
+            parked_rows=self.parked_rows,
+            live_structures=self.arena.live,
+        )
+
+    def _barrier(self, record: Barrier) -> Acknowledged:
+        self.assert_invariants()
+        for node in self.parameterised():
+            if record.step_examples:
+                node.step_for(record.step_examples)
+            if record.apply_left_over:
+                node.apply_left_over()
+        report = self.report()
+        if record.reset_metrics:
+            for any_node in self.nodes.values():
+                any_node.reset_metrics()
+        return Acknowledged(self.peer - 1, record.barrier, report.to_plain())
+
+    def _node_report(self, number: int) -> NodeReport:
+        node, counters = self.nodes[number], self._counters[number]
+        updates: dict[str, Any] = {}
+        if isinstance(node, Parameterised):
+            updates = {
+                "updates": node.version,
+                "staleness": node.staleness.counts.tolist(),
+                "gradient_rows": node.updates.rows,
+            }
+        metrics = {
+            mode.name.lower(): {n: [m.total, m.count] for n, m in node.take_metrics(mode).items()}
+            for mode in Mode
+        }
+        return NodeReport(
+            rows_forward=counters.rows[Direction.FORWARD],
+            rows_backward=counters.rows[Direction.BACKWARD],
+            batches_forward=counters.batches[Direction.FORWARD],
+            batches_backward=counters.batches[Direction.BACKWARD],
+            busy_s=counters.busy_s,
+            stash_used=node.stash.used,
+            stash_peak=node.stash.peak,
+            join_waiting=node.waiting,
+            metrics={mode: values for mode, values in metrics.items() if values},
+            **updates,
+        )
+
+    # ---- routing
+
+    def _emit(self, number: int, emission: Emission, mode: Mode, out: list[Outgoing]) -> None:
+        if not len(emission.rows):
+            return
+        port = self.wiring.target[number, emission.port]
+        rows = emission.rows
+        message = Message(Direction.FORWARD, mode, port, rows.columns, rows.payload)
+        self._send(self._settings.peer_of[self.wiring.input_ports[port][0]], message, out)
+
+    def _answer(self, answer: Answer, mode: Mode, out: list[Outgoing]) -> None:
+        if not len(answer.return_to):
+            return
+        ports = answer.return_to[:, 0]
+        if (ports == ports[0]).all():
+            self._answer_port(int(ports[0]), answer.return_to, answer.gradient, mode, out)
+            return
+        order = np.argsort(ports, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(ports[order])) + 1):
+            return_port, gradient = int(ports[rows[0]]), answer.gradient
+            if gradient is not None and return_port in self._wanting:
+                gradient = {name: array[rows] for name, array in gradient.items()}
+            self._answer_port(return_port, answer.return_to[rows], gradient, mode, out)
+
+    def _answer_port(
+        self,
+        return_port: int,
+        return_to: Int32,
+        gradient: Payload | None,
+        mode: Mode,
+        out: list[Outgoing],
+    ) -> None:
+        # The controller and nodes without parameters before them have no use for dx.
+        if return_port not in self._wanting:
+            gradient = None
+        message = Message(Direction.BACKWARD, mode, return_port, return_to[:, 1:], gradient)
+        self._send(self._peer_of_return[return_port], message, out)
+
+    def _send(self, peer: int, message: Message, out: list[Outgoing]) -> None:
+        message.columns.flags.writeable = False
+        for array in (message.payload or {}).values():
+            array.flags.writeable = False
+        if peer == self.peer:
+            self._enqueue(message)
+            return
+        out.append(Outgoing(peer, message))
+
+    # ---- queues
+
+    def _enqueue(self, message: Message) -> None:
+        if message.direction is Direction.FORWARD:
+            node = self.wiring.input_ports[message.port][0]
+            instances = message.columns[:, ADDRESS_COLUMNS]
+            if node in self._needs_structure and not self.arena.has(instances).all():
+                self._parked.append(message)
+                return
+        self._queues.add(message)
+
+    def _most_rows(self, key: MergeKey) -> float:
+        """Return how many rows to merge: those that one update is made of.
+
+        More would cost updates, which the user asked for by `update_every`: all rows of
+        a batch see the same parameters. It would also let instances that were admitted
+        together travel as one for ever, one node at work and the others waiting.
+        """
+        direction, mode, port, _ = key
+        if mode is Mode.EVALUATE or self._settings.schedule is Schedule.SYNCHRONOUS:
+            return math.inf
+        ports = self.wiring.return_ports if direction else self.wiring.input_ports
+        number = ports[port][0]
+        training = self.wiring.nodes[number].training
+        if (frequency := training.get("min_update_frequency", "auto")) != "auto":
+            return float(frequency)
+        if not self._retired_examples:
+            return math.inf
+        # Rows of instances in flight are counted too: an upper bound, and soon a close one.
+        rows_per_example = self._counters[number].train_rows / self._retired_examples
+        return float(training.get("update_every", self._settings.update_every)) * rows_per_example
+
+    def _check(self, message: Message) -> None:
+        ports = (
+            self._forward_ports if message.direction is Direction.FORWARD else self._return_ports
+        )
+        port = ports.get(message.port)
+        if port is None:
+            raise WireError(
+                f"port {message.port} of a {message.direction.name} message is not here"
+            )
+        if not len(message.columns):
+            raise WireError("a message without rows", where=port.where)
+        check_payload(message, port.arrays, port.where, port.n_columns)
+
+    def _expected(self, ports: Sequence[tuple[int, str]], *, forward: bool) -> dict[int, _Expected]:
+        """Return what may come to each of `ports` that is a port of a node here."""
+        expected = {}
+        for number, (node, port) in enumerate(ports):
+            if node not in self.nodes:
+                continue
+            spec = self.wiring.nodes[node]
+            port_spec = spec.inputs[port] if forward else spec.outputs[port]
+            n_state = len(port_spec.schema.names)
+            n_origin = n_state if self._settings.verify else 0
+            n_columns = ADDRESS_COLUMNS + n_state + n_origin if forward else 1 + n_origin
+            where = f"node {spec.name!r}, port {port!r}"
+            expected[number] = _Expected(port_spec.arrays, n_state, n_columns, where)
+        return expected

@@ -1,0 +1,1 @@
+"""The loops of the two kinds of process: they carry between sockets and decisions."""

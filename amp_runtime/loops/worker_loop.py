@@ -1,0 +1,196 @@
+"""The loop of a worker process: sockets to nodes and back. It decides nothing.
+
+Control first, then answers, then forward rows; after each piece of work the sockets
+are looked at again, so that all that came meanwhile is merged into the next batch.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+import traceback
+
+from amp_runtime.errors import WorkerFaultError, blamed
+from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
+from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.nodes.node import Kinds
+from amp_runtime.nodes.statistics import Histogram, ProcessFacts, WorkerReport
+from amp_runtime.nodes.updates import Schedule
+from amp_runtime.output.log import Log
+from amp_runtime.processes.plan import Plan
+from amp_runtime.rows.message import Message
+from amp_runtime.sockets.directory import SocketDirectory
+from amp_runtime.sockets.peer_link import PeerLink
+from amp_runtime.sockets.transport import Endpoint
+from amp_runtime.wire.ledger import Lane
+from amp_runtime.wire.protocol import (
+    CONTROLLER,
+    Acknowledged,
+    Barrier,
+    Fault,
+    Hello,
+    Link,
+    Linked,
+    Record,
+    Status,
+    Stop,
+)
+
+STATUS_EVERY_S = 1.0
+MESSAGES_AT_ONCE = 256
+"""Messages taken from one lane before work goes on: control must not wait for ever."""
+FAULT_GRACE_S = 5.0
+TRACEBACK_BYTES = 2000
+
+
+class WorkerLoop:
+    """Runs one worker of a plan.
+
+    Args:
+        worker: its number in the plan.
+        kinds: finds node classes.
+        started: when the process began, `time.perf_counter()`.
+    Raises:
+        AmpError: a node cannot be made, or a socket cannot be bound.
+    """
+
+    def __init__(self, plan: Plan, worker: int, kinds: Kinds, log: Log) -> None:
+        self._plan = plan
+        self._worker = worker
+        self._log = log
+        self._place = plan.placement.workers[worker]
+        peer, peer_of = worker + 1, plan.placement.peer_of()
+        settings = HostSettings(
+            peer_of, plan.seed, plan.verify, Schedule(plan.schedule), plan.update_every
+        )
+        self._host = NodeHost(plan.wiring, kinds, settings, peer, facts=self._facts)
+        endpoint = Endpoint(SocketDirectory.open(plan.socket_directory), peer)
+        peers = dict.fromkeys(range(len(plan.placement.workers) + 1), 0)
+        self._link = PeerLink(endpoint, plan.run, peers)
+        self._peers = data_peers(plan.wiring, peer_of, peer)
+        self._stopped = False
+        self._last_status = time.monotonic()
+
+    def run(self, hello: Hello) -> int:
+        """Say hello, serve until told to stop; return the exit status."""
+        endpoint = self._link.endpoint
+        with endpoint:
+            endpoint.connect(CONTROLLER, lanes=[Lane.CONTROL])
+            self._link.send_record(CONTROLLER, hello)
+            try:
+                while not self._stopped:
+                    self._turn()
+            except Exception as error:  # noqa: BLE001 - whatever a node raises is reported
+                self._fault(error)
+                return 70
+        self._log.info("stopped", cpu_s=_cpu_s(), rss_mb=rss_bytes() / 2**20)
+        return 0
+
+    def _turn(self) -> None:
+        ready = self._link.endpoint.poll(0 if not self._host.idle else STATUS_EVERY_S)
+        for lane in ready.lanes:
+            for received in self._link.receive(lane, MESSAGES_AT_ONCE):
+                if isinstance(received.body, Message):
+                    self._host.receive(received.body)
+                else:
+                    self._obey(received.body)
+        outgoing = self._host.work()
+        if outgoing is not None:
+            for out in outgoing:
+                self._link.send_message(out.peer, out.message)
+            self._host.settle()
+        now = time.monotonic()
+        if now - self._last_status >= STATUS_EVERY_S:
+            self._last_status = now
+            self._link.send_record(CONTROLLER, Status(self._worker, self._host.report().to_plain()))
+
+    def _obey(self, record: Record) -> None:
+        match record:
+            case Link():
+                for peer, lane in self._peers:
+                    self._link.endpoint.connect(peer, lanes=[lane])
+                self._link.endpoint.wait_linked(timeout_s=10)
+                self._log.info("linked", channels=len(self._peers) + 1)
+                self._link.send_record(CONTROLLER, Linked(self._worker))
+            case Stop(reason=reason):
+                self._log.info("stop", reason=reason)
+                self._stopped = True
+            case _:
+                replies = self._host.on_record(record)
+                for reply in replies:
+                    self._link.send_record(CONTROLLER, reply)
+                    if isinstance(reply, Acknowledged) and isinstance(record, Barrier):
+                        self._tell_story(record, WorkerReport.from_plain(reply.report))
+
+    def _tell_story(self, barrier: Barrier, report: WorkerReport) -> None:
+        """Log what the nodes have done so far, at the end of each stage."""
+        if not barrier.reset_metrics:
+            return
+        for name, node in report.nodes.items():
+            staleness = Histogram(node.staleness or [0])
+            values = {
+                "rows_forward": node.rows_forward,
+                "rows_backward": node.rows_backward,
+                "mean_batch": node.rows / max(node.batches, 1),
+                "busy_s": node.busy_s,
+                "stash_peak": node.stash_peak,
+            }
+            if node.staleness:
+                values |= {
+                    "updates": node.updates,
+                    "staleness_mean": staleness.mean,
+                    "staleness_p95": staleness.percentile(0.95),
+                }
+            for mode, metrics in node.metrics.items():
+                values |= {f"{mode}_{n}_sum": total for n, (total, _) in metrics.items()}
+            self._log.info("barrier", node=name, number=barrier.barrier, **values)
+
+    def _fault(self, error: Exception) -> None:
+        """Report an error that this worker cannot go on after, and wait to be stopped."""
+        node = self._host.working_on or self._place.name
+        text = "".join(traceback.format_exception(error))
+        self._log.error("fault", node=node, error=f"{type(error).__name__}: {error}")
+        self._log.raw(text)
+        fault = blamed(error, WorkerFaultError, self._plan.folder)
+        record = Fault(self._worker, node, fault.to_record(), text[-TRACEBACK_BYTES:])
+        self._link.send_record(CONTROLLER, record)
+        deadline = time.monotonic() + FAULT_GRACE_S
+        while time.monotonic() < deadline:  # until the controller stops us
+            self._link.endpoint.flush()
+            ready = self._link.endpoint.poll(0.05)
+            if Lane.CONTROL in ready.lanes and any(
+                isinstance(r.body, Stop) for r in self._link.receive(Lane.CONTROL, 1)
+            ):
+                return
+
+    def _facts(self) -> ProcessFacts:
+        return ProcessFacts(self._link.channels.counts(), _cpu_s(), rss_bytes())
+
+
+def data_peers(wiring: Wiring, peer_of: list[int], peer: int) -> list[tuple[int, Lane]]:
+    """Return the (peer, lane) pairs that worker `peer` sends rows on."""
+
+    def number(node: int) -> int:
+        return CONTROLLER if node == CONTROLLER_NODE else peer_of[node]
+
+    pairs = {
+        (number(target), lane)
+        for lane, channels in (
+            (Lane.FORWARD, wiring.forward_channels()),
+            (Lane.BACKWARD, wiring.backward_channels()),
+        )
+        for source, target in channels
+        if number(source) == peer and number(target) != peer
+    }
+    return sorted(pairs)
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def rss_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

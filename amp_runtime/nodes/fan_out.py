@@ -1,0 +1,87 @@
+"""Nodes that emit several rows because of one, and sum the answers.
+
+parent position: return address, answers owed, gradient sums
+    ^
+child slots: one for each emitted row, each pointing to its parent
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from amp_runtime.nodes.node import Node, NodeContext
+from amp_runtime.rows.message import Answer, Payload, Rows
+from amp_runtime.rows.spec import Array, Int32, Int64
+from amp_runtime.rows.stash import Stash
+
+
+class FanOut(Node):
+    """Base of bcast and its kin; `self.stash` holds the children, `parents` the sums."""
+
+    def __init__(self, context: NodeContext) -> None:
+        super().__init__(context)
+        self.parents = Stash(context.name)
+        (self._port,) = context.inputs
+        self._sums = (
+            {n: s for n, s in context.inputs[self._port].arrays.items() if s.dtype != "int32"}
+            if self._port in context.wants_gradient
+            else {}
+        )
+        self._answered: list[Int64] = []
+
+    @property
+    def waiting(self) -> int:
+        return self.parents.used
+
+    def open_parents(self, rows: Rows, owed: Array | int) -> Int64:
+        """Return new parent positions for `rows`, each owing `owed` answers."""
+        parents = self.parents.allocate(len(rows))
+        counts = np.broadcast_to(np.asarray(owed, np.int64), (len(rows),))
+        none = np.zeros(len(rows), bool)
+        self.parents.put(parents, {"return_to": rows.return_to, "owed": counts, "has": none})
+        for name, spec in self._sums.items():
+            sums = self.parents.column(f"sum.{name}", spec.shape, spec.numpy_dtype)
+            sums[parents] = 0
+        return parents
+
+    def open_children(self, port: str, parents: Int64, state: Int32) -> Int32:
+        """Return stamped columns for one child row of each entry of `parents`."""
+        positions = self.stash.allocate(len(parents))
+        self.stash.put(positions, {"parent": parents})
+        return self.stamp(port, positions, state)
+
+    def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
+        positions = self.stash.answer(slots)
+        self._answered.append(positions)
+        children = self.stash.take("parent", positions)
+        order = np.argsort(children, kind="stable")
+        ordered = children[order]
+        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+        parents = ordered[starts]
+        if gradient is not None and self._sums:
+            self.parents.column("has", (), np.bool_)[parents] = True
+            for name, array in gradient.items():
+                if name in self._sums:
+                    sums = np.add.reduceat(array[order], starts, axis=0)
+                    self.parents.column(f"sum.{name}", (), array.dtype)[parents] += sums
+        owed = self.parents.column("owed", (), np.int64)
+        owed[parents] -= np.diff(np.r_[starts, len(ordered)])
+        done = parents[owed[parents] == 0]
+        if not len(done):
+            return ()
+        has = self.parents.take("has", done)
+        answers = []
+        for some, null in ((done[has], False), (done[~has], True)):
+            if len(some):
+                sums_ = {n: self.parents.take(f"sum.{n}", some) for n in self._sums}
+                return_to = self.parents.take("return_to", some)
+                answers.append(Answer(return_to, None if null else sums_))
+        self.parents.free(self.parents.answer(self.parents.slots(done)))
+        return answers
+
+    def accumulate(self) -> None:
+        for positions in self._answered:
+            self.stash.free(positions)
+        self._answered.clear()

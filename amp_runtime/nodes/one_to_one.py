@@ -1,0 +1,175 @@
+"""Nodes that turn one row into one row: with parameters (PPT) or without (NPT)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from amp_runtime.nodes.node import Node, NodeContext
+from amp_runtime.nodes.statistics import Histogram
+from amp_runtime.nodes.updates import LocalUpdates
+from amp_runtime.optim import make_optimizer
+from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
+from amp_runtime.rows.spec import Array, Int32, Int64
+
+
+class OneToOne(Node):
+    """A payload transform: input `x`, output `y`, the state unchanged.
+
+    A kind writes the mathematics, for all rows at once:
+
+        compute(payload) -> (output payload, what the gradient will need)
+        backpropagate(saved, gradient, wants_input) -> input gradient
+    """
+
+    one_to_one = True
+
+    def __init__(self, context: NodeContext) -> None:
+        super().__init__(context)
+        self._answered: list[Int64] = []
+
+    @abstractmethod
+    def compute(self, payload: Payload) -> tuple[Payload, Payload]:
+        """Return the output payload (new memory) and the arrays to keep per row."""
+
+    @abstractmethod
+    def backpropagate(self, saved: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
+        """Return dL/dx for each row, or None where `wants_input` is false.
+
+        Args:
+            saved: what `compute` returned for these rows, new memory.
+            gradient: dL/dy; an array that is missing is zero.
+        """
+
+    def keep(self, rows: Rows) -> Payload:
+        """Return further arrays to keep per row."""
+        return {}
+
+    def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
+        output, saved = self.compute(rows.payload)
+        if mode is Mode.EVALUATE:
+            return (Emission("y", Rows(rows.columns, output, rows.width)),)
+        positions = self.stash.allocate(len(rows))
+        self.stash.put(positions, {"return_to": rows.return_to, **saved, **self.keep(rows)})
+        self._saved = tuple(saved)
+        columns = self.stamp("y", positions, rows.state)
+        return (Emission("y", Rows(columns, output, rows.width)),)
+
+    def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
+        positions = self.stash.answer(slots)
+        self._answered.append(positions)
+        input_gradient: Payload | None = None
+        if gradient is not None:
+            saved = {name: self.stash.take(name, positions) for name in self._saved}
+            wants_input = "x" in self.context.wants_gradient
+            input_gradient = self.backpropagate(saved, gradient, wants_input)
+        return (Answer(self.stash.take("return_to", positions), input_gradient),)
+
+    def accumulate(self) -> None:
+        for positions in self._answered:
+            self.stash.free(positions)
+        self._answered.clear()
+
+
+class Parameterised(OneToOne):
+    """A payload transform with parameters, which it updates by itself.
+
+    Beside `compute` and `backpropagate`, a kind writes
+
+        initial_parameters(generator) -> {name: array}
+        add_gradients(into)      adds dL/dparameters of the last backpropagate
+
+    The rows of one call use the parameters as they are at that moment; each row keeps
+    the version at its forward, so the staleness of its gradient is known exactly.
+    """
+
+    parameterised = True
+
+    def __init__(self, context: NodeContext) -> None:
+        super().__init__(context)
+        dtype = np.dtype(context.dtype)
+        generator = np.random.default_rng(parameter_seed(context.seed, context.name))
+        self.parameters: dict[str, Array] = {
+            name: np.ascontiguousarray(array, dtype)
+            for name, array in self.initial_parameters(generator).items()
+        }
+        self.gradients = {name: np.zeros_like(a) for name, a in self.parameters.items()}
+        self.optimizer = make_optimizer(context.optimizer, self.parameters)
+        self.updates = LocalUpdates(context.updates)
+        self.version = 0
+        self.staleness = Histogram()
+        self._gradient_rows: list[Int64] = []
+
+    @abstractmethod
+    def initial_parameters(self, generator: np.random.Generator) -> Mapping[str, Array]:
+        """Return the parameters before training; any float dtype."""
+
+    @abstractmethod
+    def add_gradients(self, into: Mapping[str, Array]) -> None:
+        """Add the gradient of all `backpropagate` calls since the last time to `into`."""
+
+    def keep(self, rows: Rows) -> Payload:
+        lineage = np.empty((len(rows), 2), np.int32)
+        lineage[:, 0] = self.version
+        lineage[:, 1] = rows.state[:, 0]
+        return {"lineage": lineage}
+
+    def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
+        answers = super().backward(port, slots, gradient)
+        if gradient is not None:
+            self._gradient_rows.append(self._answered[-1])
+        return answers
+
+    def accumulate(self) -> None:
+        for positions in self._gradient_rows:
+            version, instance = self.stash.take("lineage", positions).T
+            self.staleness.add(self.version - version)
+            self.updates.add(instance)
+        if self._gradient_rows:
+            self.add_gradients(self.gradients)
+            self._gradient_rows.clear()
+            self.step_if_due()
+        super().accumulate()
+
+    def on_retired(self, instances: Array, n_examples: Array) -> None:
+        """Learn how many rows an example brings; take a step that this makes due."""
+        self.updates.on_retired(instances, n_examples)
+        self.step_if_due()
+
+    def step_if_due(self) -> None:
+        divisor = self.updates.due()
+        if divisor is not None:
+            self._step(divisor)
+
+    def apply_left_over(self) -> None:
+        """Take a step with gradients that are short of a full one, divided as a full one."""
+        divisor = self.updates.left_over()
+        if divisor is not None:
+            self._step(divisor, left_over=True)
+
+    def step_for(self, n_examples: int) -> None:
+        """Take the synchronous step for `n_examples`; none if no gradient row came."""
+        if self.updates.rows:
+            self._step(float(n_examples))
+
+    def _step(self, divisor: float, *, left_over: bool = False) -> None:
+        for gradient in self.gradients.values():
+            gradient /= divisor
+        self.optimizer.step(self.gradients)
+        for gradient in self.gradients.values():
+            gradient[...] = 0
+        self.version += 1
+        self.updates.stepped(left_over=left_over)
+
+
+def parameter_seed(seed: int, name: str) -> list[int]:
+    """Return the seed of a node's parameters: of the run's seed and its name alone."""
+    return [seed, *name.encode()]
+
+
+def uniform(generator: np.random.Generator, bound: float, shape: tuple[int, ...]) -> Any:
+    """Return an array drawn uniformly from [-bound, bound)."""
+    return generator.uniform(-bound, bound, shape)

@@ -1,0 +1,151 @@
+"""What nodes and workers count, and the reports that carry it to the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amp_runtime.rows.spec import Array, Int64
+
+
+class Histogram:
+    """Counts of non-negative integers, grown on demand; used for staleness."""
+
+    def __init__(self, counts: Array | list[int] | None = None) -> None:
+        self.counts: Int64 = np.asarray([0] if counts is None else counts, np.int64)
+
+    def add(self, values: Array) -> None:
+        """Count every entry of `values`, int [rows], each >= 0."""
+        counts = np.bincount(values, minlength=len(self.counts))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+
+    @property
+    def total(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def mean(self) -> float:
+        """Mean of all values; 0 of none."""
+        total = self.total
+        return float(self.counts @ np.arange(len(self.counts))) / total if total else 0.0
+
+    def percentile(self, share: float) -> int:
+        """Smallest value that at least `share` (0 to 1) of all values do not exceed."""
+        return int(np.searchsorted(np.cumsum(self.counts), share * self.total))
+
+
+@dataclass(slots=True)
+class MetricSum:
+    """A metric as a sum and what it is divided by.
+
+    Attributes:
+        total: the sum.
+        count: rows that it was summed over; 0: divide by the stage's examples.
+    """
+
+    total: float = 0.0
+    count: int = 0
+
+
+Metrics = dict[str, MetricSum]
+
+
+def add_metrics(into: Metrics, other: Mapping[str, MetricSum]) -> None:
+    for name, metric in other.items():
+        entry = into.setdefault(name, MetricSum())
+        entry.total += metric.total
+        entry.count += metric.count
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One node's counters since the run began; metrics since they were last reset.
+
+    Attributes:
+        rows_forward, rows_backward: rows handled, all modes.
+        batches_forward, batches_backward: merged batches they came in.
+        updates: local updates made.
+        staleness: histogram: index = local updates between a row's forward and its
+            gradient, value = rows.
+        busy_s: seconds spent in this node.
+        stash_used: rows that wait for their answer now.
+        stash_peak: the most rows that waited at once.
+        join_waiting: keys that wait for rows on other ports.
+        gradient_rows: rows accumulated towards the next update.
+        metrics: {mode name: {metric: [total, count]}}.
+    """
+
+    rows_forward: int = 0
+    rows_backward: int = 0
+    batches_forward: int = 0
+    batches_backward: int = 0
+    updates: int = 0
+    staleness: list[int] = field(default_factory=list)
+    busy_s: float = 0.0
+    stash_used: int = 0
+    stash_peak: int = 0
+    join_waiting: int = 0
+    gradient_rows: int = 0
+    metrics: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+
+    @property
+    def batches(self) -> int:
+        return self.batches_forward + self.batches_backward
+
+    @property
+    def rows(self) -> int:
+        return self.rows_forward + self.rows_backward
+
+    def mode_metrics(self, mode: str) -> Metrics:
+        return {
+            name: MetricSum(total, int(count))
+            for name, (total, count) in self.metrics.get(mode, {}).items()
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """What the loop around the nodes knows.
+
+    Attributes:
+        channels: messages and rows of each channel, as `ledger.Channels.counts()`.
+        cpu_s: CPU seconds of the process.
+        rss_bytes: resident memory.
+    """
+
+    channels: dict[str, Any] = field(default_factory=dict)
+    cpu_s: float = 0.0
+    rss_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """What a worker sends at a barrier and once a second.
+
+    Attributes:
+        nodes: {node name: its report}.
+        process: of the process that hosts them.
+        queued_rows: rows waiting to be worked on, parked ones included.
+        parked_rows: rows waiting for their structure.
+        live_structures: instances whose structure is held.
+    """
+
+    nodes: dict[str, NodeReport]
+    process: ProcessFacts = field(default_factory=ProcessFacts)
+    queued_rows: int = 0
+    parked_rows: int = 0
+    live_structures: int = 0
+
+    def to_plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> WorkerReport:
+        values = dict(plain)
+        values["nodes"] = {name: NodeReport(**node) for name, node in values["nodes"].items()}
+        values["process"] = ProcessFacts(**values["process"])
+        return WorkerReport(**values)

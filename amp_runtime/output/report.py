@@ -1,0 +1,60 @@
+"""The closing table: what each node did, and how busy each core was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from amp_runtime.graph.placement import Placement
+from amp_runtime.nodes.statistics import Histogram, NodeReport, WorkerReport
+
+HEADERS = (
+    "node", "core", "rows", "batches", "rows/batch", "updates", "staleness", "p95", "busy",
+)  # fmt: skip
+
+
+def closing_table(reports: Mapping[int, WorkerReport], placement: Placement, seconds: float) -> str:
+    """Return a table of all nodes, as text.
+
+    Args:
+        reports: the last report of each peer.
+        seconds: how long the run took, for the busy shares.
+    """
+    rows, busy_of_core = [], dict[int, float]()
+    for number, place in enumerate(placement.workers):
+        report = reports[number + 1]
+        for name, node in report.nodes.items():
+            rows.append(_row(name, node, place.cores, seconds))
+        for core in place.cores:
+            share = report.process.cpu_s / len(place.cores)
+            busy_of_core[core] = busy_of_core.get(core, 0.0) + share
+    busiest = max(busy_of_core, key=lambda core: busy_of_core[core])
+    cores = ", ".join(
+        f"core {core} {cpu_s / seconds:.0%}" for core, cpu_s in sorted(busy_of_core.items())
+    )
+    widths = [max(map(len, column)) for column in zip(HEADERS, *rows, strict=True)]
+    lines = ["  ".join(_aligned(cells, widths)).rstrip() for cells in (HEADERS, *rows)]
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines.append(f"busiest core: {busiest}; CPU of the workers: {cores}")
+    return "\n".join(lines)
+
+
+def _row(name: str, node: NodeReport, cores: tuple[int, ...], seconds: float) -> tuple[str, ...]:
+    parameterised = bool(node.staleness)
+    staleness = Histogram(node.staleness or None)
+    return (
+        name,
+        ",".join(map(str, cores)),
+        str(node.rows),
+        str(node.batches),
+        f"{node.rows / max(node.batches, 1):.1f}",
+        str(node.updates) if parameterised else "-",
+        f"{staleness.mean:.2f}" if parameterised else "-",
+        str(staleness.percentile(0.95)) if parameterised else "-",
+        f"{node.busy_s / seconds:.0%}",
+    )
+
+
+def _aligned(cells: tuple[str, ...], widths: list[int]) -> list[str]:
+    """Names to the left, numbers to the right."""
+    name, *numbers = zip(cells, widths, strict=True)
+    return [name[0].ljust(name[1]), *(cell.rjust(width) for cell, width in numbers)]

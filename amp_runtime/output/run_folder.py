@@ -1,0 +1,208 @@
+"""`runs/<name>-<time>/`: everything that a run leaves behind, for people and programs.
+
+config.yaml               all keys, defaults included; can be run again
+manifest.json             commit, versions, host, cores, BLAS kernel, start and end
+plan.json                 the graph and its placement, as the workers read it
+metrics.jsonl             one line per stage
+report.txt                the closing table
+parameters.safetensors    <node>.<parameter>, as they were at the end
+logs/<worker>.<incarnation>.log
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amp_runtime.config.schema import Config
+from amp_runtime.control.stages import StageResult
+from amp_runtime.errors import OutputError, UsageError
+from amp_runtime.processes.blas import blas_kernel
+from amp_runtime.processes.plan import Plan
+from amp_runtime.rows.spec import Array
+
+VERSIONS_OF = ("amp_runtime", "numpy", "pyzmq", "msgpack", "safetensors")
+
+
+class RunFolder:
+    """The folder of one run; use `create` for a new one, `find` for an old one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.logs = path / "logs"
+        self.plan = path / "plan.json"
+        self.metrics = path / "metrics.jsonl"
+        self.report = path / "report.txt"
+        self.parameters = path / "parameters.safetensors"
+        self._manifest: dict[str, Any] = {}
+
+    @staticmethod
+    def create(
+        config: Config, overrides: Sequence[str], cores: Sequence[int], notes: Sequence[str] = ()
+    ) -> RunFolder:
+        """Make a fresh folder and write what is known before the run.
+
+        Args:
+            notes: what a reader of the manifest should know beside it.
+        Raises:
+            OutputError: it cannot be made or written.
+        """
+        stem = f"{config.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+        base = Path(config.runtime.runs)
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            path = _fresh(base, stem)
+            folder = RunFolder(path)
+            folder.logs.mkdir()
+            (path / "config.yaml").write_text(config.to_yaml())
+        except OSError as error:
+            raise OutputError(
+                f"cannot make a run folder: {error.strerror}",
+                where=str(base / stem),
+                fix="set runtime.runs to a folder that you can write to",
+            ) from error
+        threads, kernel = blas_kernel()
+        folder._manifest = {
+            "name": config.name,
+            "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "overrides": list(overrides),
+            "commit": _commit(),
+            "python": sys.version.split()[0],
+            "versions": {name: _version(name) for name in VERSIONS_OF},
+            "host": socket.gethostname(),
+            "system": platform.platform(),
+            "cores": list(cores),
+            "notes": list(notes),
+            "blas": kernel,
+            "blas_threads_of_the_controller": threads,
+        }
+        folder._write(folder._write_manifest)
+        return folder
+
+    @staticmethod
+    def find(name: str, base: str = "runs") -> RunFolder:
+        """Return an existing run: a folder's path, a name within `base`, or `last`.
+
+        Raises:
+            UsageError: there is no such run.
+        """
+        if name == "last":
+            runs = sorted(Path(base).glob("*/manifest.json"), key=lambda p: p.stat().st_mtime)
+            if not runs:
+                raise UsageError(f"no run in {base}/ yet", fix="make run starts one")
+            return RunFolder(runs[-1].parent)
+        for path in (Path(name), Path(base) / name):
+            if (path / "manifest.json").is_file():
+                return RunFolder(path)
+        raise UsageError(f"no run {name!r}", fix=f"name a folder in {base}/, or `last`")
+
+    def add_stage(self, result: StageResult) -> None:
+        """Append a stage to `metrics.jsonl`."""
+        line = {
+            "split": result.split.value,
+            "epoch": result.epoch,
+            "seconds": round(result.seconds, 3),
+            # NaN is no JSON; a metric that is not finite is null.
+            **{n: v if math.isfinite(v) else None for n, v in result.metrics.items()},
+            "examples": result.examples,
+            "examples_per_s": round(result.examples_per_s, 1),
+            "staleness": result.staleness,
+            "complete": result.complete,
+        }
+        self._write(lambda: _append(self.metrics, json.dumps(line) + "\n"))
+
+    def finish(self, why: str, exit_code: int) -> None:
+        """Record how the run ended."""
+        ended = datetime.now().astimezone().isoformat(timespec="seconds")
+        self._manifest |= {"ended": ended, "why": why, "exit_code": exit_code}
+        self._write(self._write_manifest)
+
+    def write_plan(self, plan: Plan) -> None:
+        self._write(lambda: plan.write(self.plan))
+
+    def write_report(self, text: str) -> None:
+        self._write(lambda: self.report.write_text(text))
+
+    def write_parameters(self, parameters: Mapping[str, Mapping[str, Array]]) -> None:
+        """Write the final parameters, `<node>.<parameter>`, whole or not at all."""
+        from safetensors.numpy import save
+
+        arrays = {
+            f"{node}.{name}": np.ascontiguousarray(array)
+            for node, some in sorted(parameters.items())
+            for name, array in some.items()
+        }
+
+        def write() -> None:
+            temporary = self.parameters.with_suffix(".tmp")
+            try:
+                temporary.write_bytes(save(arrays))
+                os.replace(temporary, self.parameters)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+        self._write(write)
+
+    def _write_manifest(self) -> None:
+        text = json.dumps(self._manifest, indent=1) + "\n"
+        (self.path / "manifest.json").write_text(text)
+
+    def _write(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except OSError as error:
+            raise OutputError(
+                f"cannot write: {error}", where=str(self.path), fix="free some space"
+            ) from error
+
+
+def _fresh(base: Path, stem: str) -> Path:
+    """Make and return `base/stem`, or `stem-2`, ... where two runs began in one second."""
+    number = 1
+    while True:
+        path = base / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            number += 1
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def _commit() -> str:
+    """Return the commit of this checkout, `+changes` if any; '' outside of one."""
+    root = Path(__file__).parents[2]
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return head + ("+changes" if _git(root, "status", "--porcelain") else "")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    return done.stdout.strip()
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""

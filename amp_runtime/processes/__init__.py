@@ -1,0 +1,1 @@
+"""Processes: what each is told, how it starts, is watched, and ends."""

@@ -1,0 +1,1 @@
+"""What crosses an edge, and what a node keeps of it until the answer comes."""

@@ -1,0 +1,183 @@
+"""What a node keeps between a row's forward and its answer: a columnar row store.
+
+A slot, as it stands in a return address, is a position in the store plus, in the
+upper bits, how often that position has been used before: a late second answer to
+a reused position is refused by name.
+
+    bit   31   30 ........ 22   21 ................ 0
+          0      use counter         position
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from amp_runtime.errors import InvariantError, UnmatchedBackwardError
+from amp_runtime.rows.spec import Array, Int32, Int64
+
+POSITION_BITS = 22
+MAX_POSITIONS = 1 << POSITION_BITS
+_POSITION_MASK = MAX_POSITIONS - 1
+_USE_MASK = (1 << 9) - 1
+
+_FREE = -1
+_ANSWERED = -2
+"""And below: an answered position holds -2 - its row in the message that answered it."""
+
+
+class Stash:
+    """Rows in integer slots, with named columns; positions are reused oldest first.
+
+    A position is free, open (owes one answer) or answered (its columns are still
+    needed until `free`). Columns are made at the first `put`.
+
+    Args:
+        name: of the node, for errors.
+
+    Attributes:
+        peak: the most positions that were used at once.
+    """
+
+    def __init__(self, name: str, capacity: int = 256) -> None:
+        self.name = name
+        self._columns: dict[str, Array] = {}
+        # One look-up tells whether a slot may be answered: an open position holds the
+        # slot that stands for it, any other a negative number.
+        self._open = np.full(capacity, _FREE, np.int32)
+        self._uses = np.zeros(capacity, np.int32)
+        self._ring = np.arange(capacity)
+        self._head = 0
+        self._n_free = capacity
+        self.peak = 0
+
+    @property
+    def capacity(self) -> int:
+        return len(self._open)
+
+    @property
+    def used(self) -> int:
+        """Positions that are not free."""
+        return self.capacity - self._n_free
+
+    def allocate(self, n: int) -> Int64:
+        """Return `n` positions, now open, the longest free first; [n], new memory."""
+        if n > self._n_free:
+            self._grow(n)
+        positions = self._ring.take(np.arange(self._head, self._head + n), mode="wrap")
+        self._head = (self._head + n) % self.capacity
+        self._n_free -= n
+        self.peak = max(self.peak, self.used)
+        self._open[positions] = positions | (self._uses[positions] << POSITION_BITS)
+        return positions
+
+    def slots(self, positions: Int64) -> Int32:
+        """Return the slots of open `positions`, as for return addresses; int32 [rows]."""
+        return self._open[positions]
+
+    def peek(self, slots: Int32) -> Int64:
+        """Return the positions of `slots`, all of which must be open.
+
+        Raises:
+            UnmatchedBackwardError: a slot is free (never issued) or answered already.
+        """
+        positions = (slots & _POSITION_MASK).astype(np.int64)
+        # A position outside is clipped to the last one, whose slot is another; a negative
+        # slot could equal the mark of a position that is not open.
+        good = (self._open.take(positions, mode="clip") == slots) & (slots >= 0)
+        if not good.all():
+            raise self._unmatched(slots, int(np.flatnonzero(~good)[0]))
+        return positions
+
+    def answer(self, slots: Int32) -> Int64:
+        """Take the answers to `slots`: return their positions, no longer open.
+
+        Raises:
+            UnmatchedBackwardError: a slot is free, answered already, or named twice.
+        """
+        positions = self.peek(slots)
+        marks = np.arange(_ANSWERED, _ANSWERED - len(positions), -1, dtype=np.int32)
+        self._open[positions] = marks
+        # Of a slot named twice only the last mark is left.
+        once = self._open[positions] == marks
+        if not once.all():
+            twice = int(np.flatnonzero(~once)[0])
+            raise self._unmatched(slots, twice, "named twice in one message")
+        return positions
+
+    def free(self, positions: Int64) -> None:
+        """Give answered positions back; what their columns hold may be overwritten."""
+        if (self._open[positions] > _ANSWERED).any():
+            raise InvariantError(
+                f"{self.name}: a stash position is freed twice, or before it was answered"
+            )
+        self._open[positions] = _FREE
+        self._uses[positions] = (self._uses[positions] + 1) & _USE_MASK
+        tail = self._head + self._n_free
+        self._ring.put(np.arange(tail, tail + len(positions)), positions, mode="wrap")
+        self._n_free += len(positions)
+
+    def put(self, positions: Int64, values: Mapping[str, Array]) -> None:
+        """Copy `values` ({name: [rows, *shape]}) into the columns at `positions`."""
+        for name, array in values.items():
+            column = self._columns.get(name)
+            if column is None:
+                column = np.zeros((self.capacity, *array.shape[1:]), array.dtype)
+                self._columns[name] = column
+            column[positions] = array
+
+    def column(
+        self, name: str, shape: tuple[int, ...], dtype: type | np.dtype[np.generic]
+    ) -> Array:
+        """Return a whole column, made on first use; a later `allocate` may replace it."""
+        if name not in self._columns:
+            self._columns[name] = np.zeros((self.capacity, *shape), dtype)
+        return self._columns[name]
+
+    def take(self, name: str, positions: Int64) -> Array:
+        """Return column `name` at `positions`, [rows, *shape], new memory."""
+        return self._columns[name][positions]
+
+    def open_positions(self) -> Int64:
+        """Return the positions that owe an answer."""
+        return np.flatnonzero(self._open >= 0)
+
+    def _grow(self, n: int) -> None:
+        old, needed = self.capacity, self.used + n
+        if needed > MAX_POSITIONS:
+            raise InvariantError(
+                f"{self.name}: {needed} rows in flight, more than a stash holds ({MAX_POSITIONS})",
+                fix="lower training.max_active_keys or training.max_active_rows",
+            )
+        size = old
+        while size < needed:
+            size *= 2
+        size = min(size, MAX_POSITIONS)
+        waiting = self._ring[(self._head + np.arange(self._n_free)) % old]
+        self._ring = np.zeros(size, np.int64)
+        self._n_free += size - old
+        self._ring[: self._n_free] = np.concatenate([waiting, np.arange(old, size)])
+        self._head = 0
+        self._open = _grown(self._open, size, _FREE)
+        self._uses = _grown(self._uses, size)
+        self._columns = {name: _grown(column, size) for name, column in self._columns.items()}
+
+    def _unmatched(self, slots: Int32, row: int, why: str = "") -> UnmatchedBackwardError:
+        position, use = int(slots[row]) & _POSITION_MASK, int(slots[row]) >> POSITION_BITS
+        if not why:
+            if position >= self.capacity or int(slots[row]) < 0:
+                why = "outside the stash"
+            elif use != self._uses[position]:
+                why = f"now at use {int(self._uses[position])}"
+            else:
+                why = "free" if self._open[position] == _FREE else "answered already"
+        return UnmatchedBackwardError(
+            f"an answer to slot {position} (use {use}), which is {why}", where=f"node {self.name!r}"
+        )
+
+
+def _grown(column: Array, size: int, fill: int = 0) -> Array:
+    grown = np.full((size, *column.shape[1:]), fill, column.dtype)
+    grown[: len(column)] = column
+    return grown

@@ -1,0 +1,1 @@
+"""ZeroMQ: one endpoint a process, three lanes, no blocking send."""

@@ -1,0 +1,71 @@
+"""One process's end of the protocol: stamps, sends, receives and judges frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from amp_runtime.errors import WireError
+from amp_runtime.rows.message import Direction, Message
+from amp_runtime.sockets.transport import Endpoint
+from amp_runtime.wire.codec import Received, decode, encode_message, encode_record
+from amp_runtime.wire.ledger import Channels, Lane, Verdict
+from amp_runtime.wire.protocol import Record
+
+LANE_OF = {Direction.FORWARD: Lane.FORWARD, Direction.BACKWARD: Lane.BACKWARD}
+
+
+class PeerLink:
+    """An endpoint with the accounts of its channels.
+
+    Args:
+        run: 32 hex digits.
+        peers: {peer: incarnation} of those it may hear from.
+    """
+
+    def __init__(self, endpoint: Endpoint, run: str, peers: Mapping[int, int]) -> None:
+        self.endpoint = endpoint
+        self.channels = Channels(run, endpoint.peer, 0, peers)
+
+    def send_record(self, peer: int, record: Record) -> None:
+        envelope = self.channels.stamp(peer, Lane.CONTROL)
+        self.endpoint.send(peer, Lane.CONTROL, encode_record(envelope, record))
+
+    def send_message(self, peer: int, message: Message) -> None:
+        lane = LANE_OF[message.direction]
+        envelope = self.channels.stamp(peer, lane, len(message))
+        self.endpoint.send(peer, lane, encode_message(envelope, message))
+
+    def receive(self, lane: Lane, at_most: int) -> Iterator[Received]:
+        """Yield what has come on `lane` and is ours and next; drop and count the rest.
+
+        Raises:
+            WireError: a frame that is not of our protocol, or a gap: messages were lost.
+        """
+        for _ in range(at_most):
+            frames = self.endpoint.receive(lane)
+            if frames is None:
+                return
+            received = self._judge(frames, lane)
+            if received is not None:
+                yield received
+
+    def _judge(self, frames: Sequence[bytes], lane: Lane) -> Received | None:
+        received = decode(frames)
+        envelope, body = received.envelope, received.body
+        is_message = isinstance(body, Message)
+        if is_message != (lane is not Lane.CONTROL) or (
+            isinstance(body, Message) and LANE_OF[body.direction] is not lane
+        ):
+            raise WireError(
+                f"{type(body).__name__} on the {lane.name.lower()} lane",
+                where=f"from peer {envelope.sender}",
+            )
+        rows = len(body) if isinstance(body, Message) else 0
+        verdict = self.channels.accept(envelope, lane, rows)
+        if verdict is Verdict.GAP:
+            raise WireError(
+                f"message {envelope.sequence} came, "
+                f"{self.channels.expected(envelope.sender, lane)} is next: messages were lost",
+                where=f"{lane.name.lower()} channel from peer {envelope.sender}",
+            )
+        return received if verdict is Verdict.OK else None

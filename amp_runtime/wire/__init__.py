@@ -1,0 +1,1 @@
+"""Bytes: the records that processes exchange, their frames, and the account of each channel."""

@@ -1,0 +1,259 @@
+"""Frames to records and back: what crosses a process, and nothing else.
+
+    message   [header | int32 column matrix | one buffer per array]
+    record    [header | one buffer per array]
+
+The header is a msgpack map; buffers are raw, little-endian, C-contiguous. There is
+no pickle and no extension type; `header` checks all that comes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, TypeAlias, get_type_hints
+
+import msgpack
+import numpy as np
+
+from amp_runtime.errors import PayloadShapeError, WireError
+from amp_runtime.rows.message import ADDRESS_COLUMNS, Direction, Message, Mode, Payload
+from amp_runtime.rows.spec import DTYPES, Array, ArraySpec
+from amp_runtime.wire.header import (
+    LIMITS,
+    MESSAGE_TAG,
+    Limits,
+    check_count,
+    check_keys,
+    envelope_from,
+    envelope_plain,
+    unpack,
+    view,
+    view_arrays,
+)
+from amp_runtime.wire.ledger import Envelope
+from amp_runtime.wire.plain import check_plain, refuse, shown
+from amp_runtime.wire.protocol import Arrays, Record
+
+__all__ = [
+    "LIMITS",
+    "Envelope",
+    "Limits",
+    "Received",
+    "check_payload",
+    "decode",
+    "encode_message",
+    "encode_record",
+]
+
+Buffer: TypeAlias = Any
+"""bytes, or an array as it is: what zmq can send. (numpy's stubs declare no buffer
+before Python 3.12, so a closer type would be refused everywhere.)"""
+
+_COLUMNS = np.dtype("<i4")
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_DIRECTIONS = (Direction.FORWARD, Direction.BACKWARD)
+_MODES = (Mode.TRAIN, Mode.EVALUATE)
+_pack = msgpack.Packer().pack  # kept: making one costs more than packing a header
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What came: who sent it, and the message or record."""
+
+    envelope: Envelope
+    body: Message | Record
+
+
+# ---------------------------------------------------------------------------- encoding
+
+
+def encode_message(envelope: Envelope, message: Message) -> list[Buffer]:
+    """Return the frames of `message`.
+
+    The arrays themselves are the frames where they are C-contiguous: they belong
+    to the message now and must not be written to.
+
+    Raises:
+        WireError: no rows, an array whose rows are not the message's, or a dtype
+            outside the table. Nothing is cast.
+    """
+    columns = message.columns
+    rows, cols = columns.shape
+    if not rows or columns.dtype != _COLUMNS:
+        refuse("columns", f"{columns.dtype}{[rows, cols]}", "int32, of one row or more")
+    frames: list[Buffer] = [b"", _contiguous(columns)]
+    specs: list[Any] | None = None
+    if message.payload is not None:
+        specs = []
+        for name, array in message.payload.items():
+            shape = array.shape
+            if not shape or shape[0] != rows:
+                refuse(f"shape of array {shown(name)}", list(shape), f"[{rows}, ...]: {rows} rows")
+            specs.append((name, _dtype_name(name, array), shape[1:]))
+            frames.append(_contiguous(array))
+    header = envelope_plain(envelope)
+    header["dir"] = message.direction
+    header["mode"] = message.mode
+    header["port"] = message.port
+    header["rows"] = rows
+    header["cols"] = cols
+    header["arrays"] = specs
+    frames[0] = _pack(header)
+    return frames
+
+
+def encode_record(envelope: Envelope, record: Record, limits: Limits = LIMITS) -> list[Buffer]:
+    """Return the frames of `record`; its arrays are frames as in `encode_message`.
+
+    Raises:
+        WireError: a field is not of its annotated type (a numpy integer is no
+            int, a tuple no list), or the header is larger than a peer accepts.
+    """
+    plain: dict[str, Any] = {}
+    specs: dict[str, list[Any]] = {}
+    frames: list[Buffer] = [b""]
+    for name, hint in _hints(record.verb).items():
+        value = getattr(record, name)
+        if hint == Arrays:
+            specs[name] = [(key, _dtype_name(key, a), a.shape) for key, a in value.items()]
+            frames += map(_contiguous, value.values())
+        else:
+            check_plain(value, hint, f"{record.verb}.{name}", limits.items)
+            plain[name] = value
+    header = envelope_plain(envelope)
+    header |= {"verb": record.verb, "fields": plain, "arrays": specs}
+    try:
+        frames[0] = _pack(header)
+    except ValueError as error:  # a lone surrogate in a string
+        raise WireError(f"{record.verb} cannot be packed: {shown(str(error))}") from error
+    if len(frames[0]) > limits.record_bytes:
+        refuse(f"size of a {record.verb} record", len(frames[0]), f"<= {limits.record_bytes} bytes")
+    return frames
+
+
+def _contiguous(array: Array) -> Array:
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
+def _dtype_name(name: str, array: Array) -> str:
+    try:
+        return _NAMES[array.dtype]
+    except KeyError:
+        refuse(f"dtype of array {shown(name)}", array.dtype.str, f"one of {', '.join(DTYPES)}")
+
+
+# ---------------------------------------------------------------------------- decoding
+
+
+def decode(frames: Sequence[bytes | memoryview], limits: Limits = LIMITS) -> Received:
+    """Return what `frames` hold.
+
+    Args:
+        frames: the parts of one multipart message; memoryviews are flat bytes.
+    Returns:
+        The envelope with a Message or Record whose arrays are read-only views of
+        `frames`, and keep them alive.
+    Raises:
+        WireError: anything at all is not as this module would have written it.
+            No other exception leaves this function.
+    """
+    if not frames:
+        raise WireError("an empty multipart message: not even a header")
+    if frames[0][:1] == MESSAGE_TAG:
+        return _decode_message(frames, limits)
+    return _decode_record(frames, limits)
+
+
+def _decode_message(frames: Sequence[Any], limits: Limits) -> Received:
+    header = unpack(frames[0], limits, of_message=True)
+    rows, cols, specs = header["rows"], header["cols"], header["arrays"]
+    direction = _DIRECTIONS[header["dir"]]
+    if direction is Direction.FORWARD:
+        if specs is None:
+            refuse("header field 'arrays'", None, "a list: only answers may be null")
+        if cols < ADDRESS_COLUMNS:
+            refuse("header field 'cols'", cols, "a return port, a slot and the state")
+    check_count(frames, 2 + (_n_arrays(specs, limits) if specs is not None else 0))
+    buffers = iter(frames)
+    next(buffers)
+    columns = view("columns", _COLUMNS, (rows, cols), next(buffers))
+    payload: Payload | None = None
+    if specs is not None:
+        payload = view_arrays(specs, buffers, rows, limits)
+    message = Message(direction, _MODES[header["mode"]], header["port"], columns, payload)
+    return Received(envelope_from(header), message)
+
+
+def _decode_record(frames: Sequence[Any], limits: Limits) -> Received:
+    header = unpack(frames[0], limits, of_message=False)
+    verb, plain, specs = header["verb"], header["fields"], header["arrays"]
+    if type(verb) is not str or verb not in Record.by_verb:
+        refuse("header field 'verb'", verb, f"one of {', '.join(Record.by_verb)}")
+    for key in ("fields", "arrays"):
+        if type(header[key]) is not dict:
+            refuse(f"{verb}: header field {key!r}", header[key], "a map")
+    hints = _hints(verb)
+    check_keys(f"{verb}.fields", plain, {name for name, hint in hints.items() if hint != Arrays})
+    check_keys(f"{verb}.arrays", specs, {name for name, hint in hints.items() if hint == Arrays})
+    check_count(frames, 1 + sum(_n_arrays(spec, limits) for spec in specs.values()))
+    buffers = iter(frames)
+    next(buffers)
+    values: dict[str, Any] = {}
+    for name, hint in hints.items():
+        if hint == Arrays:
+            values[name] = view_arrays(specs[name], buffers, None, limits)
+        else:
+            check_plain(plain[name], hint, f"{verb}.{name}", limits.items)
+            values[name] = plain[name]
+    return Received(envelope_from(header), Record.by_verb[verb](**values))
+
+
+def _n_arrays(specs: Any, limits: Limits) -> int:
+    if type(specs) is not list or len(specs) > limits.arrays:
+        refuse("header field 'arrays'", specs, f"a list of at most {limits.arrays}")
+    return len(specs)
+
+
+@cache
+def _hints(verb: str) -> Mapping[str, Any]:
+    """Return {field: annotated type} of a verb's record, in order."""
+    cls = Record.by_verb[verb]
+    hints = get_type_hints(cls)
+    return {f.name: hints[f.name] for f in fields(cls)}
+
+
+# ------------------------------------------------------------------------------- ports
+
+
+def check_payload(
+    message: Message, arrays: Mapping[str, ArraySpec], where: str, n_columns: int | None = None
+) -> None:
+    """Check that what `message` carries is what its port declares.
+
+    Args:
+        arrays: the port's; a forward message has all of them, an answer some.
+        where: the node and port, for the error.
+        n_columns: the columns that its matrix must have, where the caller knows.
+    Raises:
+        PayloadShapeError: names the array and both shapes.
+    """
+    if n_columns is not None and message.columns.shape[1] != n_columns:
+        found = message.columns.shape[1]
+        raise PayloadShapeError(f"{found} integer columns; declared: {n_columns}", where=where)
+    payload = message.payload
+    if payload is None:
+        if message.direction is Direction.FORWARD:
+            raise PayloadShapeError("forward rows without a payload", where=where)
+        return
+    for name, array in payload.items():
+        spec = arrays.get(name)
+        if spec is None or not spec.fits(array):
+            found_spec = ArraySpec(array.shape[1:], array.dtype.name)
+            declared = spec or f"only {', '.join(arrays) or 'null'}"
+            what = f"array {shown(name)} is {found_spec}; declared: {declared}"
+            raise PayloadShapeError(what, where=where)
+    if message.direction is Direction.FORWARD and len(payload) < len(arrays):
+        missing = ", ".join(name for name in arrays if name not in payload)
+        raise PayloadShapeError(f"array {missing} is missing", where=where)
