@@ -9,16 +9,21 @@ from amp_runtime.errors import UnknownKindError, nearest
 from amp_runtime.nodes.node import Node
 
 _KINDS = {
+    "add": "workers.add:Add",
     "bcast": "workers.bcast:Bcast",
     "concat": "workers.concat:Concat",
     "cond": "workers.cond:Cond",
     "embedding": "workers.embedding:Embedding",
     "isu": "workers.isu:Isu",
+    "layer_norm": "workers.layer_norm:LayerNorm",
     "linear": "workers.linear:Linear",
+    "multiply": "workers.multiply:Multiply",
     "phi": "workers.phi:Phi",
     "relu": "workers.relu:Relu",
+    "sigmoid_cross_entropy": "workers.sigmoid_cross_entropy:SigmoidCrossEntropy",
     "sink": "workers.sink:Sink",
     "softmax_cross_entropy": "workers.softmax_cross_entropy:SoftmaxCrossEntropy",
+    "squared_error": "workers.squared_error:SquaredError",
 }
 
 

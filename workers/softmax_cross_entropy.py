@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from amp_runtime.errors import NodeError, ShapeMismatchError
-from amp_runtime.nodes.loss import Loss
+from amp_runtime.nodes.loss import Loss, check_index
 from amp_runtime.nodes.statistics import Metrics, MetricSum
 from amp_runtime.rows.message import Payload, Rows
-from amp_runtime.rows.spec import Array, Columns, PortSpec
+from amp_runtime.rows.spec import Array, PortSpec
 
 
 class SoftmaxCrossEntropy(Loss):
@@ -37,8 +37,7 @@ class SoftmaxCrossEntropy(Loss):
             raise ShapeMismatchError(
                 f"port 'x' takes one array {dtype}[rows, classes], but is given {spec}"
             )
-        if options.index is not None and options.index not in spec.schema.index:
-            raise ShapeMismatchError(f"no state column {options.index!r} in {spec.schema}")
+        check_index(options.index, spec.schema)
         return {}
 
     @classmethod
@@ -64,15 +63,13 @@ class SoftmaxCrossEntropy(Loss):
         return metrics, {name: probability}
 
     def _labels(self, rows: Rows, n_classes: int) -> Array:
-        columns = Columns(rows.state, self.context.inputs["x"].schema)
-        index = 0 if self.options.index is None else columns[self.options.index]
-        label = self.context.structure.take(self.options.label, columns, index)
+        label = self.target(rows, self.options.label, self.options.index)
         if label.size and not (0 <= label.min() and label.max() < n_classes):
             at = int(np.flatnonzero((label < 0) | (label >= n_classes))[0])
             raise NodeError(
                 f"label {int(label[at])} is outside 0 to {n_classes - 1}",
                 where=f"node {self.name!r} (kind softmax_cross_entropy), "
-                f"instance {int(columns.instance[at])}",
+                f"instance {int(rows.state[at, 0])}",
                 fix="give the node before it as many features as there are labels",
             )
         return label

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
+from amp_runtime.errors import ShapeMismatchError, nearest
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Metrics, MetricSum, add_metrics
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
-from amp_runtime.rows.spec import PortSpec
+from amp_runtime.rows.spec import Array, Columns, PortSpec, StateSchema
 
 
 class Loss(Node):
@@ -42,9 +43,33 @@ class Loss(Node):
         add_metrics(self._metrics[mode], metrics)
         return (Answer(rows.return_to, gradient),)
 
+    def target(self, rows: Rows, field: str, index: str | None) -> Array:
+        """Return the element of a structure field that each row is compared with.
+
+        Args:
+            index: state column that tells which element of the example; None: element 0.
+        Raises:
+            MissingStructureError: there is no such element.
+        """
+        columns = Columns(rows.state, self.context.inputs["x"].schema)
+        at = 0 if index is None else columns[index]
+        return self.context.structure.take(field, columns, at)
+
     def take_metrics(self, mode: Mode) -> Metrics:
         return {n: MetricSum(m.total, m.count) for n, m in self._metrics[mode].items()}
 
     def reset_metrics(self) -> None:
         for metrics in self._metrics.values():
             metrics.clear()
+
+
+def check_index(index: str | None, schema: StateSchema) -> None:
+    """Assert that the option `index` of a loss names a state column.
+
+    Raises:
+        ShapeMismatchError: it does not.
+    """
+    if index is not None and index not in schema.index:
+        raise ShapeMismatchError(
+            f"option 'index': no state column {index!r} in {schema}{nearest(index, schema.names)}"
+        )
