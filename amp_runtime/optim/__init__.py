@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amp_runtime.optim.adam import Adam
+from amp_runtime.optim.adagrad import Adagrad
+from amp_runtime.optim.adam import Adam, AdamW
 from amp_runtime.optim.base import Optimizer
+from amp_runtime.optim.rmsprop import RMSprop
 from amp_runtime.optim.sgd import SGD
 from amp_runtime.rows.spec import Array
 
-OPTIMIZERS: Mapping[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {
+    cls.name: cls for cls in (SGD, Adagrad, RMSprop, Adam, AdamW)
+}
 
 
 def make_optimizer(options: Mapping[str, Any], parameters: Mapping[str, Array]) -> Optimizer:
@@ -20,4 +24,4 @@ def make_optimizer(options: Mapping[str, Any], parameters: Mapping[str, Array]) 
     return cls(cls.Options(**values), parameters)
 
 
-__all__ = ["OPTIMIZERS", "SGD", "Adam", "Optimizer", "make_optimizer"]
+__all__ = ["OPTIMIZERS", "Optimizer", "make_optimizer"]

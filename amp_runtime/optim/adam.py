@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba, arXiv:1412.6980), with bias correction."""
+"""Adam (Kingma and Ba, arXiv:1412.6980) with bias correction, and AdamW."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Adam(Optimizer):
         beta1: Annotated[float, Ge(0), Lt(1), "decay of the mean gradient"] = 0.9
         beta2: Annotated[float, Ge(0), Lt(1), "decay of the mean squared gradient"] = 0.999
         eps: Annotated[float, Gt(0), "added to the root of the mean square"] = 1e-8
+        weight_decay: Annotated[float, Ge(0), "times the parameter, added to its gradient"] = 0.0
 
     def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
         super().__init__(options, parameters)
@@ -49,3 +50,19 @@ class Adam(Optimizer):
         np.divide(mean, scratch, out=scratch)
         scratch *= o.lr / (1 - o.beta1**self.steps)
         parameter -= scratch
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: the parameter shrinks by lr * weight_decay a step.
+
+    Source: Loshchilov and Hutter, arXiv:1711.05101.
+    """
+
+    name = "adamw"
+
+    @dataclass(frozen=True, slots=True)
+    class Options(Adam.Options):
+        weight_decay: Annotated[float, Ge(0), "times lr, shrinks the parameter each step"] = 0.01
+
+    def decay(self, parameter: Array, gradient: Array) -> None:
+        parameter *= 1 - self.options.lr * self.options.weight_decay

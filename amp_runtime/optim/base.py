@@ -12,6 +12,9 @@ from amp_runtime.rows.spec import Array
 class Optimizer(ABC):
     """Updates the parameters of one node.
 
+    `Options` is a frozen dataclass that holds `lr` and `weight_decay`, and what else the
+    optimiser needs.
+
     Args:
         options: an instance of this class's `Options`.
         parameters: {name: array}; the arrays are updated in place.
@@ -29,7 +32,14 @@ class Optimizer(ABC):
         """Take one step with `gradients` ({name: array}, which may be overwritten)."""
         self.steps += 1
         for name, gradient in gradients.items():
-            self.update(name, self.parameters[name], gradient)
+            parameter = self.parameters[name]
+            if self.options.weight_decay:
+                self.decay(parameter, gradient)
+            self.update(name, parameter, gradient)
+
+    def decay(self, parameter: Array, gradient: Array) -> None:
+        """Apply `weight_decay`: here as the gradient of weight_decay / 2 * |parameter|^2."""
+        gradient += self.options.weight_decay * parameter
 
     @abstractmethod
     def update(self, name: str, parameter: Array, gradient: Array) -> None:

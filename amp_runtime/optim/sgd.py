@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, with momentum in the sum form."""
+"""Stochastic gradient descent, with momentum in the sum form, plain or Nesterov's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from amp_runtime.rows.spec import Array
 
 
 class SGD(Optimizer):
-    """v = momentum * v + g;  p -= lr * v  (equal to torch.optim.SGD without dampening)."""
+    """v = momentum * v + g;  p -= lr * v, or with `nesterov` lr * (g + momentum * v).
+
+    Equal to torch.optim.SGD without dampening.
+    """
 
     name = "sgd"
 
@@ -22,6 +25,12 @@ class SGD(Optimizer):
     class Options:
         lr: Annotated[float, Gt(0), "learning rate"]
         momentum: Annotated[float, Ge(0), Lt(1), "decay of the velocity"] = 0.0
+        nesterov: Annotated[bool, "look one step of the velocity ahead"] = False
+        weight_decay: Annotated[float, Ge(0), "times the parameter, added to its gradient"] = 0.0
+
+        def __post_init__(self) -> None:
+            if self.nesterov and not self.momentum:
+                raise ValueError("nesterov: needs a momentum above 0")
 
     def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
         super().__init__(options, parameters)
@@ -36,7 +45,9 @@ class SGD(Optimizer):
             velocity = self.velocity[name]
             velocity *= self.options.momentum
             velocity += gradient
-            np.multiply(velocity, self.options.lr, out=gradient)
-        else:
-            gradient *= self.options.lr
+            if self.options.nesterov:
+                gradient += self.options.momentum * velocity
+            else:
+                gradient[...] = velocity
+        gradient *= self.options.lr
         parameter -= gradient

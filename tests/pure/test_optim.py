@@ -52,10 +52,55 @@ def test_adam_steps_by_the_learning_rate_at_first_whatever_the_gradient():
 def test_every_array_has_a_state_of_its_own_and_is_updated_in_place(name):
     parameters = {"w": np.ones((2, 3)), "b": np.ones(3, np.float32)}
     arrays = list(parameters.values())
-    optimizer = make_optimizer({"name": name, "lr": 0.1}, parameters)
+    optimizer = make_optimizer({"name": name, "lr": 0.1, "weight_decay": 0.0}, parameters)
     for _ in range(2):
         optimizer.step({"w": np.ones((2, 3)), "b": np.zeros(3, np.float32)})
     assert parameters["w"] is arrays[0]
     assert (parameters["w"] < 1).all()
     assert parameters["b"].tolist() == [1, 1, 1]
     assert parameters["b"].dtype == np.float32
+
+
+def test_nesterov_looks_one_step_of_the_velocity_ahead():
+    # v = 2, d = 2 + 0.5 * 2 = 3; then v = 1 - 4 = -3, d = -4 - 1.5 = -5.5
+    assert two_steps(2.0, -4.0, name="sgd", lr=0.5, momentum=0.5, nesterov=True) == [8.5, 11.25]
+
+
+def test_nesterov_without_momentum_is_refused():
+    with pytest.raises(ValueError, match="nesterov: needs a momentum"):
+        OPTIMIZERS["sgd"].Options(lr=0.1, nesterov=True)
+
+
+def test_weight_decay_is_added_to_the_gradient():
+    # g = 2 + 0.1 * 10 = 3; then -4 + 0.1 * 8.5
+    assert two_steps(2.0, -4.0, name="sgd", lr=0.5, weight_decay=0.1) == [8.5, 8.5 + 1.575]
+
+
+def test_adagrad_divides_by_the_root_of_the_sum_of_squares():
+    # sums 9 and 25, roots 3 and 5
+    first, second = two_steps(3.0, 4.0, name="adagrad", lr=0.5)
+    assert (first, second) == (pytest.approx(9.5), pytest.approx(9.5 - 0.4))
+
+
+def test_adagrad_may_start_with_a_sum():
+    first, _ = two_steps(3.0, 0.0, name="adagrad", lr=0.5, initial=16.0)
+    assert first == pytest.approx(10 - 0.5 * 3 / 5)
+
+
+def test_rmsprop_divides_by_the_root_of_the_decayed_mean_of_squares():
+    # s = 0.25 * 16 = 4, root 2; then s = 0.75 * 4 + 0.25 * 4 = 4
+    first, second = two_steps(4.0, 2.0, name="rmsprop", lr=0.5, decay=0.75)
+    assert (first, second) == (pytest.approx(9.0), pytest.approx(8.5))
+
+
+def test_rmsprop_with_momentum_sums_the_divided_gradients():
+    # d = 2, then 0.5 * 2 + 1
+    first, second = two_steps(4.0, 2.0, name="rmsprop", lr=0.5, decay=0.75, momentum=0.5)
+    assert (first, second) == (pytest.approx(9.0), pytest.approx(8.0))
+
+
+def test_adamw_shrinks_the_parameter_by_itself():
+    first, _ = two_steps(0.0, 0.0, name="adamw", lr=0.1, weight_decay=0.5)
+    assert first == pytest.approx(10 * (1 - 0.05))
+    with_gradient, _ = two_steps(3.0, 0.0, name="adamw", lr=0.1, weight_decay=0.5)
+    assert with_gradient == pytest.approx(9.5 - 0.1)

@@ -1,0 +1,52 @@
+"""RMSprop (Tieleman and Hinton, Coursera lecture 6.5, 2012)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Gt, Lt
+
+from amp_runtime.optim.base import Optimizer
+from amp_runtime.rows.spec import Array
+
+
+class RMSprop(Optimizer):
+    """s = decay * s + (1 - decay) * g^2;  d = g / (sqrt(s) + eps);  p -= lr * d.
+
+    With momentum, v = momentum * v + d takes the place of d. Equal to torch.optim.RMSprop.
+    """
+
+    name = "rmsprop"
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        lr: Annotated[float, Gt(0), "learning rate"] = 0.01
+        decay: Annotated[float, Ge(0), Lt(1), "decay of the mean squared gradient"] = 0.99
+        eps: Annotated[float, Gt(0), "added to the root of the mean square"] = 1e-8
+        momentum: Annotated[float, Ge(0), Lt(1), "decay of the velocity"] = 0.0
+        weight_decay: Annotated[float, Ge(0), "times the parameter, added to its gradient"] = 0.0
+
+    def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
+        super().__init__(options, parameters)
+        self.mean_square = {name: np.zeros_like(array) for name, array in parameters.items()}
+        self.velocity = (
+            {name: np.zeros_like(array) for name, array in parameters.items()}
+            if options.momentum
+            else {}
+        )
+
+    def update(self, name: str, parameter: Array, gradient: Array) -> None:
+        o, mean_square = self.options, self.mean_square[name]
+        mean_square *= o.decay
+        mean_square += (1 - o.decay) * (gradient * gradient)
+        gradient /= np.sqrt(mean_square) + np.asarray(o.eps, mean_square.dtype)
+        if self.velocity:
+            velocity = self.velocity[name]
+            velocity *= o.momentum
+            velocity += gradient
+            gradient[...] = velocity
+        gradient *= o.lr
+        parameter -= gradient
