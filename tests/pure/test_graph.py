@@ -119,14 +119,15 @@ def test_training_options_lie_over_each_other_defaults_builder_user():
         out = graph.add("linear", name, out, features=4, **given)
     graph.add("sink", "end", out)
     training = {n.name: n.training for n in graph.build().nodes}
-    adam = {"name": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+    adam = {"name": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
     assert training["a"] == {
         "optimizer": {**adam, "lr": 0.5}, "update_every": 9, "min_update_frequency": "auto",
     }  # fmt: skip
     assert training["b"] == {
         "optimizer": {**adam, "lr": 0.25}, "update_every": 7, "min_update_frequency": 3,
     }  # fmt: skip
-    assert training["c"]["optimizer"] == {"name": "sgd", "lr": 1.0, "momentum": 0.0}
+    sgd = {"name": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
+    assert training["c"]["optimizer"] == {**sgd, "lr": 1.0}
     assert training["end"] == {}
 
 
