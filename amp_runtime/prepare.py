@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +12,11 @@ from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.stages import Target
 from amp_runtime.data import TRAIN, VALID, load_split
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import DataError, GraphError
+from amp_runtime.errors import ConfigError, DataError, GraphError, nearest
 from amp_runtime.graph import Graph
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.models import build_model
+from amp_runtime.nodes.loss import Loss
 from amp_runtime.nodes.node import Kinds
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.spec import ArraySpec
@@ -68,6 +70,7 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
         wiring = graph.build()
     except GraphError as error:
         raise error.at(config.place("model")) from error.__cause__
+    _check_target(config, wiring, kinds)
     return Prepared(config, wiring, train, valid, controller_settings(config))
 
 
@@ -86,6 +89,31 @@ def _check_same_fields(train: Dataset, valid: Dataset) -> None:
             raise DataError(
                 f"field {name!r} is {theirs}, but {ours} in training", where=valid.where
             )
+
+
+def _check_target(config: Config, wiring: Wiring, kinds: Kinds) -> None:
+    """Assert that the target is a metric of the model: another would never be reached.
+
+    Raises:
+        ConfigError: names the nearest metric, or all.
+    """
+    target = config.training.target
+    losses = {n.name: kinds.load(n.kind) for n in wiring.nodes if n.is_end}
+    names_of = {name: cls.metrics for name, cls in losses.items() if issubclass(cls, Loss)}
+    if target is None or not all(names_of.values()):
+        return
+    owners = Counter(metric for metrics in names_of.values() for metric in metrics)
+    # As `Tally.metrics` calls them.
+    valid = [metric for metric, n in owners.items() if n == 1 or metric == "loss"]
+    for node, metrics in names_of.items():
+        valid += [f"{node}.{metric}" for metric in metrics if owners[metric] > 1]
+    if target.metric not in valid:
+        raise ConfigError(
+            f"training.target.metric: the model has no metric {target.metric!r}"
+            f"{nearest(target.metric, valid)}",
+            where=config.place("training.target.metric"),
+            fix=f"its metrics are {', '.join(valid) or 'none'}",
+        )
 
 
 def controller_settings(config: Config) -> ControllerSettings:

@@ -22,6 +22,7 @@ class SoftmaxCrossEntropy(Loss):
     """
 
     kind = "softmax_cross_entropy"
+    metrics = ("loss", "accuracy")
 
     @dataclass(frozen=True, slots=True)
     class Options:

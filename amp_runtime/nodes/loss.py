@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from amp_runtime.errors import ShapeMismatchError, nearest
 from amp_runtime.nodes.node import Node, NodeContext
@@ -18,7 +19,13 @@ class Loss(Node):
     Losses sum over their rows. A kind writes
 
         measure(rows, wants_gradient) -> (metrics of these rows, dL/dx or None)
+
+    Class attributes:
+        metrics: names of all that `measure` returns, so that a target of another name is
+            refused before the run; empty where a kind does not say.
     """
+
+    metrics: ClassVar[tuple[str, ...]] = ()
 
     outputs = ()
     is_end = True

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from amp_runtime.config.schema import load_config
-from amp_runtime.errors import DataError, GraphError
+from amp_runtime.errors import ConfigError, DataError, GraphError
 from amp_runtime.prepare import prepare
 from workers.registry import Registry
 
@@ -34,6 +34,21 @@ def config_file(tmp_path, monkeypatch):
     return path
 
 
+TWO_LOSSES = """
+from workers.softmax_cross_entropy import SoftmaxCrossEntropy
+
+class Silent(SoftmaxCrossEntropy):
+    metrics = ()
+
+def build(graph, *, kind: str = "softmax_cross_entropy"):
+    from amp_runtime.graph import PerExample
+    x = graph.input("x", each=PerExample, state={}, payload={"x": "pixels"})
+    for name in ("a", "b"):
+        logits = graph.add("linear", f"to_{name}", x, features=2)
+        graph.add(kind, name, logits, label="label")
+"""
+
+
 def test_options_of_builder_and_source_reach_them_lists_as_tuples(config_file):
     prepared = prepare(load_config(config_file), Registry())
     assert [n.name for n in prepared.wiring.nodes] == ["linear-1", "linear-2", "loss"]
@@ -54,3 +69,28 @@ def test_a_graph_error_names_the_line_of_the_model(config_file):
     config = load_config(config_file, ["nodes.linear-3.features=2"])
     with pytest.raises(GraphError, match=r"small.yaml:3.*no node 'linear-3'.*linear-1"):
         prepare(config, Registry())
+
+
+def test_a_target_that_is_no_metric_of_the_model_is_refused(config_file):
+    bound = "training.target.at_least=0.9"
+    config = load_config(config_file, ["training.target.metric=acuracy", bound])
+    with pytest.raises(ConfigError, match=r"metric=acuracy'.*no metric 'acuracy'.*'accuracy'"):
+        prepare(config, Registry())
+    prepare(load_config(config_file, ["training.target.metric=accuracy", bound]), Registry())
+
+
+def test_metrics_of_several_losses_are_targets_by_node(config_file, monkeypatch):
+    (config_file.parent / "two_losses.py").write_text(TWO_LOSSES)
+    monkeypatch.delitem(sys.modules, "two_losses", raising=False)
+
+    def prepared(metric, *options):
+        target = f"training.target={{metric: {metric}, at_least: 0.9}}"
+        model = "model={builder: 'two_losses:build'}"
+        return prepare(load_config(config_file, [model, target, *options]), Registry())
+
+    for metric in ("loss", "a.loss", "b.accuracy"):
+        assert prepared(metric).settings.target.metric == metric
+    with pytest.raises(ConfigError, match=r"its metrics are loss, a\.loss, a\.accuracy, b"):
+        prepared("accuracy")
+    # A kind that does not say what it measures may measure anything.
+    assert prepared("f1", "model.kind=two_losses:Silent").settings.target.metric == "f1"
