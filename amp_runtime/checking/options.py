@@ -78,7 +78,7 @@ def validate_options(cls: type[T], given: Mapping[str, Any], *, where: str) -> T
         unknown = any(problem.unknown for problem in problems)
         raised = UnknownOptionError if unknown else BadOptionError
         what = "; ".join(f"{dotted(problem.path)}: {problem.said}" for problem in problems)
-        raise raised(what, where=where) from error
+        raise raised(what, where=where) from None  # `what` says all that pydantic said
     checked = {field.name: getattr(model, _inner(field.name)) for field in _fields(cls)}
     try:
         return cls(**checked)

@@ -77,6 +77,7 @@ def test_bad_option_is_refused_with_value_and_rule(given, said):
         options(**given)
     assert said in raised.value.what
     assert raised.value.where == WHERE
+    assert raised.value.__cause__ is None  # pydantic's words would be printed beside ours
 
 
 def test_unknown_option_names_the_nearest_or_all_that_are_valid():
