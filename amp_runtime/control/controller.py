@@ -356,7 +356,8 @@ class Controller:
         if target is not None and target.reached(result.metrics):
             return f"target reached: {target.metric} {result.metrics[target.metric]:.4f}"
         if stage.epoch >= self.settings.max_epochs:
-            return f"{self.settings.max_epochs} epochs done"
+            n = self.settings.max_epochs
+            return f"{n} epoch{'s'[: n > 1]} done"
         return ""
 
     def _finish(self) -> list[Action]:

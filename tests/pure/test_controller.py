@@ -540,7 +540,7 @@ def test_a_stop_while_parameters_come_in_or_later_changes_nothing():
     play.collect()
     assert play.controller.request_stop("SIGINT", 0.0) == []
     assert play.finished is not None
-    assert play.finished.why == "1 epochs done"
+    assert play.finished.why == "1 epoch done"
 
 
 # -------------------------------------------------------------------------- what is refused
