@@ -124,9 +124,10 @@ class TrainingSection(Section):
             unit="rows",
         ),
     ] = "auto"
-    update_every: Annotated[Count, key("each local update uses about so many", unit="examples")] = (
-        100
-    )
+    update_every: Annotated[
+        Count,
+        key("each local update uses about so many, or more that come together", unit="examples"),
+    ] = 100
     min_update_frequency: Annotated[
         AutoOrCount,
         key(
