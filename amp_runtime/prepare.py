@@ -12,8 +12,9 @@ from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.stages import Target
 from amp_runtime.data import TRAIN, VALID, load_split
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import ConfigError, DataError, GraphError, nearest
+from amp_runtime.errors import AmpError, ConfigError, DataError, GraphError, nearest
 from amp_runtime.graph import Graph
+from amp_runtime.graph.training_options import check_optimizer
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.models import build_model
 from amp_runtime.nodes.loss import Loss
@@ -44,14 +45,18 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
     source: Any = config.data.source
     if names.is_qualified(source):
         source = names.resolve(source, what="a data source", where=config.place("data.source"))
-    datasets = []
-    for split in (TRAIN, VALID):
-        loaded = load_split(
-            source, split, config.seed, config.data.options, where=config.place("data")
+    try:
+        train, valid = (
+            load_split(source, split, config.seed, config.data.options).astype(config.dtype)
+            for split in (TRAIN, VALID)
         )
-        datasets.append(loaded.astype(config.dtype))
-    train, valid = datasets
+    except ConfigError as error:
+        raise _placed(error, config, "data") from error.__cause__
     _check_same_fields(train, valid)
+    try:
+        check_optimizer(config.node_defaults()["optimizer"], "training.optimizer")
+    except GraphError as error:
+        raise error.at(config.place("training.optimizer")) from error.__cause__
     graph = Graph(
         kinds,
         fields={
@@ -64,14 +69,28 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
         overrides=config.node_overrides(),
     )
     try:
-        build_model(
-            graph, config.model.builder, config.model.options, where=config.place("model.builder")
-        )
+        build_model(graph, config.model.builder, config.model.options)
         wiring = graph.build()
-    except GraphError as error:
-        raise error.at(config.place("model")) from error.__cause__
+    except ConfigError as error:
+        raise _placed(error, config, "model") from error.__cause__
+    except AmpError as error:
+        raise error.at(_cause_of(error, config)) from error.__cause__
     _check_target(config, wiring, kinds)
     return Prepared(config, wiring, train, valid, controller_settings(config))
+
+
+def _placed(error: ConfigError, config: Config, section: str) -> ConfigError:
+    """Return `error` with the line, or the override, of the key that is wrong."""
+    place = config.place(f"{section}.{error.option}" if error.option else section)
+    return ConfigError.of_option(error.option, error.what, where=place, fix=error.fix)
+
+
+def _cause_of(error: AmpError, config: Config) -> str:
+    """Return where a graph's error was written: at the node's own options, or the model's."""
+    for name in config.nodes:
+        if error.where.startswith((f"node {name!r}", f"nodes.{name}")):
+            return config.place(f"nodes.{name}")
+    return config.place("model")
 
 
 def _check_same_fields(train: Dataset, valid: Dataset) -> None:

@@ -23,6 +23,7 @@ class SigmoidCrossEntropy(Loss):
     """
 
     kind = "sigmoid_cross_entropy"
+    metrics = ("loss", "accuracy")
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -22,6 +22,7 @@ class SquaredError(Loss):
     """
 
     kind = "squared_error"
+    metrics = ("loss", "absolute_error")
 
     @dataclass(frozen=True, slots=True)
     class Options:

@@ -60,20 +60,22 @@ def function_options(
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
     for name in options:
         if name not in named and not takes_any:
-            raise ConfigError(
+            raise ConfigError.of_option(
+                name,
                 f"{what} has no option {name!r}{nearest(name, named)}",
                 where=where,
                 fix=f"it takes {', '.join(named) or 'none'}",
             )
     for name, parameter in named.items():
         if parameter.default is inspect.Parameter.empty and name not in options:
-            raise ConfigError(f"{what} needs option {name!r}", where=where, fix=f"set {name}")
+            raise ConfigError.of_option(
+                name, f"{what} needs option {name!r}", where=where, fix=f"set {name}"
+            )
     checked = {}
     for name, value in options.items():
         checked[name] = value
         if name in hints:
-            said = f"option {name!r} of {what}"
-            checked[name] = _checked(value, hints[name], said, where)
+            checked[name] = _checked(name, value, hints[name], what, where)
     return checked
 
 
@@ -89,7 +91,7 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _checked(value: Any, annotation: Any, what: str, where: str) -> Any:
+def _checked(name: str, value: Any, annotation: Any, what: str, where: str) -> Any:
     # pydantic takes 80 ms to import: only who reads a config pays
     from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticUserError
@@ -99,8 +101,9 @@ def _checked(value: Any, annotation: Any, what: str, where: str) -> Any:
         return TypeAdapter(annotation).validate_json(json.dumps(value), strict=True)
     except ValidationError as error:
         rule = error.errors(include_url=False)[0]["msg"]
-        raise ConfigError(
-            f"{what} is {value!r}: {rule[0].lower()}{rule[1:]}",
+        raise ConfigError.of_option(
+            name,
+            f"option {name!r} of {what} is {value!r}: {rule[0].lower()}{rule[1:]}",
             where=where,
             fix=f"its type is {inspect.formatannotation(annotation)}",
         ) from None

@@ -45,7 +45,8 @@ def check_source(
         FunctionNameError: the function does not take (split, seed).
     """
     if isinstance(source, str) and source not in SOURCES:
-        raise ConfigError(
+        raise ConfigError.of_option(
+            "source",
             f"no data source {source!r}{nearest(source, SOURCES)}",
             where=where,
             fix=f"use {', '.join(SOURCES)}, or package.module:function",

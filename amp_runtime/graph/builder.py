@@ -211,7 +211,11 @@ class Graph:
         from amp_runtime.checking.options import validate_options
 
         merged = {k: v for k, v in {**options, **overrides}.items() if k not in TRAINING_OPTIONS}
-        validated = validate_options(cls.Options, merged, where=where)
+        try:
+            validated = validate_options(cls.Options, merged, where=where)
+        except UnknownOptionError as error:
+            too = f"it also takes {', '.join(TRAINING_OPTIONS)}" if cls.parameterised else ""
+            raise type(error)(error.what, where=where, fix=too) from error.__cause__
         draft = Draft(
             name,
             kind,

@@ -51,7 +51,7 @@ def training_options(
             raise BadOptionError(
                 f"option {key!r}: {value!r} is not a whole number >= 1", where=where
             )
-    training["optimizer"] = _checked_optimizer(training["optimizer"], where)
+    training["optimizer"] = check_optimizer(training["optimizer"], where)
     return training
 
 
@@ -61,8 +61,13 @@ def _laid_over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     return {**base, **given} if same else dict(given)
 
 
-def _checked_optimizer(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return all options of an optimizer, `name` among them."""
+def check_optimizer(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return all options of an optimizer, `name` among them.
+
+    Raises:
+        UnknownOptionError: no such optimizer, or no such option of it.
+        BadOptionError: a value of the wrong type or range.
+    """
     # Imported here: workers load this module with a model's, and never check options.
     from amp_runtime.checking.options import validate_options
 

@@ -40,7 +40,8 @@ def build_model(graph: Graph, builder: str, options: Mapping[str, Any], *, where
     elif builder in BUILDERS:
         function = BUILDERS[builder]
     else:
-        raise ConfigError(
+        raise ConfigError.of_option(
+            "builder",
             f"no model builder {builder!r}{nearest(builder, BUILDERS)}",
             where=where,
             fix=f"use {', '.join(BUILDERS)}, or package.module:function",

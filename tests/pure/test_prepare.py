@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from amp_runtime.config.schema import load_config
-from amp_runtime.errors import ConfigError, DataError, GraphError
+from amp_runtime.errors import AmpError, ConfigError, DataError, GraphError
 from amp_runtime.prepare import prepare
 from workers.registry import Registry
 
@@ -94,3 +94,31 @@ def test_metrics_of_several_losses_are_targets_by_node(config_file, monkeypatch)
         prepared("accuracy")
     # A kind that does not say what it measures may measure anything.
     assert prepared("f1", "model.kind=two_losses:Silent").settings.target.metric == "f1"
+
+
+@pytest.mark.parametrize(
+    ("override", "place"),
+    [
+        ("data.widht=5", "override 'data.widht=5': data source .* no option 'widht'"),
+        ("model.hiden=[4]", r"override 'model.hiden=\[4\]': model builder 'mlp' has no option"),
+        ("model.builder=mpl", "override 'model.builder=mpl': no model builder 'mpl'"),
+        (
+            "nodes.linear-1.lr=0.1",
+            "override 'nodes.linear-1.lr=0.1': node 'linear-1'.*it also takes",
+        ),
+        (
+            "training.optimizer={name: adma}",
+            "override 'training.optimizer=.*unknown optimizer 'adma'",
+        ),
+        ("data.path=x", "override 'data.path=x'"),
+    ],
+)
+def test_an_error_names_the_override_that_caused_it(config_file, override, place):
+    with pytest.raises(AmpError, match=place):
+        prepare(load_config(config_file, [override]), Registry())
+
+
+def test_an_error_in_the_file_names_the_line_of_its_key(config_file):
+    config_file.write_text(CONFIG.replace("width: 2", "widht: 2"))
+    with pytest.raises(AmpError, match=r"small.yaml:4: data source.*no option 'widht'"):
+        prepare(load_config(config_file), Registry())
