@@ -65,9 +65,9 @@ def test_validation_examples_of_another_shape_are_refused(config_file):
         prepare(config, Registry())
 
 
-def test_a_graph_error_names_the_line_of_the_model(config_file):
+def test_an_override_of_a_node_that_is_not_there_is_named(config_file):
     config = load_config(config_file, ["nodes.linear-3.features=2"])
-    with pytest.raises(GraphError, match=r"small.yaml:3.*no node 'linear-3'.*linear-1"):
+    with pytest.raises(GraphError, match=r"linear-3.features=2': .*no node 'linear-3'.*linear-1"):
         prepare(config, Registry())
 
 
