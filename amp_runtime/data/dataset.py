@@ -21,6 +21,7 @@ from amp_runtime.data.field import (
     Field,
     as_rows,
     checked_field,
+    field_as,
     join_rows,
     offsets_of,
     place_of,
@@ -207,9 +208,12 @@ class Dataset:
         """Return the data set with its float fields in `dtype` (float32 or float64).
 
         Fields of ints, and of floats that have the dtype already, are shared.
+
+        Raises:
+            DataError: a value is too large for `dtype`.
         """
         fields = {
-            name: Field(read_only(field.values.astype(dtype, copy=False)), field.offsets)
+            name: field_as(dtype, name, field, self.where)
             if field.values.dtype.kind == "f"
             else field
             for name, field in self.fields.items()

@@ -136,14 +136,37 @@ def checked_field(name: str, values: Array, offsets: Int64, where: str) -> Field
     else:
         raise _not_numeric(values).at(place_of(where, None, name))
     if bad.any():
-        at = tuple(int(axis[0]) for axis in np.nonzero(bad))
-        number = int(np.searchsorted(offsets, at[0], side="right")) - 1
+        at, number, row = _first(bad, offsets)
         place = place_of(where, number, name)
         if dtype is np.int32:
             raise _outside_int32(values[at]).at(place)
-        row = at[0] - int(offsets[number])
         raise DataError(f"holds {float(values[at])} in row {row}: not finite", where=place)
     return Field(read_only(values.astype(dtype, copy=False)), offsets)
+
+
+def field_as(dtype: str, name: str, field: Field, where: str) -> Field:
+    """Return a field of floats in `dtype`; no copy where it has it already.
+
+    Raises:
+        DataError: a value is too large for `dtype`.
+    """
+    with np.errstate(over="ignore"):  # found below, with its place
+        values = field.values.astype(dtype, copy=False)
+    if values.dtype.itemsize < field.values.dtype.itemsize and (bad := np.isinf(values)).any():
+        at, number, row = _first(bad, field.offsets)
+        raise DataError(
+            f"holds {float(field.values[at])} in row {row}: too large for {dtype}",
+            where=place_of(where, number, name),
+            fix="scale the values, or set dtype: float64",
+        )
+    return Field(read_only(values), field.offsets)
+
+
+def _first(bad: Array, offsets: Int64) -> tuple[tuple[int, ...], int, int]:
+    """Return where the first true value of `bad` is: its index, its example, the row in it."""
+    at = tuple(int(axis[0]) for axis in np.nonzero(bad))
+    number = int(np.searchsorted(offsets, at[0], side="right")) - 1
+    return at, number, at[0] - int(offsets[number])
 
 
 def offsets_of(counts: Array) -> Int64:

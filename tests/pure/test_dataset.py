@@ -96,6 +96,15 @@ def test_astype_casts_floats_and_shares_the_rest():
     assert cast.astype("float32").field("x").values.base is not None  # a view, no copy
 
 
+def test_astype_refuses_a_float_that_would_become_infinite():
+    data = Dataset.from_examples([{"x": [0.5, 1.0]}, {"x": [2.0, -1e39]}], where="split train")
+    assert data.astype("float64").field("x").values[3] == -1e39
+    with pytest.raises(
+        DataError, match=r"split train: example 1, field 'x': holds -1e\+39 in row 1: too large for"
+    ):
+        data.astype("float32")
+
+
 def test_a_data_set_may_be_empty():
     data = Dataset.from_examples([])
     assert len(data) == 0
