@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from amp_runtime.errors import InvariantError, WireError
+from amp_runtime.errors import InvariantError, NodeError, WireError
 from amp_runtime.graph.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_of
 from amp_runtime.host.row_queues import RowQueues
 from amp_runtime.nodes.node import Kinds, Node, NodeContext
@@ -87,6 +87,11 @@ class _Counters:
     batches: list[int] = field(default_factory=lambda: [0, 0])
     busy_s: float = 0.0
     train_rows: int = 0
+
+
+def _breach(node: Node, what: str) -> NodeError:
+    """Return the error for what a kind's code returned and no kind may."""
+    return NodeError(what, where=f"node {node.name!r} (kind {type(node).__qualname__})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +222,15 @@ class NodeHost:
             width = self._forward_ports[message.port].n_state
             rows = Rows(message.columns, message.payload or {}, width)
             results = node.forward(port, rows, message.mode)
+        if not isinstance(results, Sequence):
+            raise _breach(node, f"returned {results!r:.80}, not a list of Emissions and Answers")
         for result in results:
             if isinstance(result, Emission):
                 self._emit(number, result, message.mode, out)
+            elif isinstance(result, Answer):
+                self._answer(node, result, message.mode, out)
             else:
-                self._answer(result, message.mode, out)
+                raise _breach(node, f"returned {result!r:.80}, neither an Emission nor an Answer")
         counters = self._counters[number]
         counters.rows[message.direction] += len(message)
         if message.direction is Direction.FORWARD and message.mode is Mode.TRAIN:
@@ -346,33 +355,46 @@ class NodeHost:
     def _emit(self, number: int, emission: Emission, mode: Mode, out: list[Outgoing]) -> None:
         if not len(emission.rows):
             return
-        port = self.wiring.target[number, emission.port]
+        port = self.wiring.target.get((number, emission.port))
+        if port is None:
+            outputs = ", ".join(map(repr, self.wiring.nodes[number].outputs)) or "none"
+            raise _breach(
+                self.nodes[number],
+                f"emitted rows at port {emission.port!r}; its output ports are: {outputs}",
+            )
         rows = emission.rows
         message = Message(Direction.FORWARD, mode, port, rows.columns, rows.payload)
         self._send(self._settings.peer_of[self.wiring.input_ports[port][0]], message, out)
 
-    def _answer(self, answer: Answer, mode: Mode, out: list[Outgoing]) -> None:
+    def _answer(self, node: Node, answer: Answer, mode: Mode, out: list[Outgoing]) -> None:
         if not len(answer.return_to):
             return
+        if answer.return_to.ndim != 2:
+            raise _breach(
+                node, f"answered to addresses {list(answer.return_to.shape)}, not [rows, 2]"
+            )
         ports = answer.return_to[:, 0]
         if (ports == ports[0]).all():
-            self._answer_port(int(ports[0]), answer.return_to, answer.gradient, mode, out)
+            self._answer_port(node, int(ports[0]), answer.return_to, answer.gradient, mode, out)
             return
         order = np.argsort(ports, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(ports[order])) + 1):
             return_port, gradient = int(ports[rows[0]]), answer.gradient
             if gradient is not None and return_port in self._wanting:
                 gradient = {name: array[rows] for name, array in gradient.items()}
-            self._answer_port(return_port, answer.return_to[rows], gradient, mode, out)
+            self._answer_port(node, return_port, answer.return_to[rows], gradient, mode, out)
 
     def _answer_port(
         self,
+        node: Node,
         return_port: int,
         return_to: Int32,
         gradient: Payload | None,
         mode: Mode,
         out: list[Outgoing],
     ) -> None:
+        if not 0 <= return_port < len(self._peer_of_return):
+            raise _breach(node, f"answered to return port {return_port}, which no row came with")
         # The controller and nodes without parameters before them have no use for dx.
         if return_port not in self._wanting:
             gradient = None

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from wirings import PerExample, chain, new_graph, recurrent
 
-from amp_runtime.errors import InvariantError, PayloadShapeError, VerifyError, WireError
+from amp_runtime.errors import InvariantError, NodeError, PayloadShapeError, VerifyError, WireError
 from amp_runtime.host.node_host import HostSettings, NodeHost
 from amp_runtime.nodes.statistics import WorkerReport
 from amp_runtime.nodes.updates import Schedule
-from amp_runtime.rows.message import Direction, Message, Mode
+from amp_runtime.rows.message import Answer, Direction, Emission, Message, Mode
 from amp_runtime.wire.protocol import (
     Acknowledged,
     Barrier,
@@ -24,6 +24,7 @@ from amp_runtime.wire.protocol import (
     Structure,
 )
 from workers.registry import Registry
+from workers.relu import Relu
 
 
 def host(wiring, here=None, **given: Any) -> NodeHost:
@@ -411,3 +412,43 @@ def test_a_node_that_raises_is_the_one_that_was_worked_on():
     with pytest.raises(Exception, match=r"node 'broken' .*raised KeyError"):
         it.work()
     assert it.working_on == "broken"
+
+
+# ------------------------------------------------------- what a kind must not return
+
+
+class Odd(Relu):
+    """Returns from `forward` what `returns` makes of what it should return."""
+
+    returns: Any = None
+
+    def forward(self, port, rows, mode):
+        emissions = super().forward(port, rows, mode)
+        return type(self).returns(emissions, rows)
+
+
+def answer(return_to) -> list[Answer]:
+    return [Answer(np.array(return_to, np.int32), None)]
+
+
+@pytest.mark.parametrize(
+    ("returns", "said"),
+    [
+        (lambda out, rows: None, "returned None, not a list of Emissions and Answers"),
+        (lambda out, rows: [("y", rows)], r"returned \('y', .*, neither an Emission nor an Answer"),
+        (lambda out, rows: [Emission("z", rows)], "rows at port 'z'; its output ports are: 'y'"),
+        (lambda out, rows: answer([[7, 0]]), "answered to return port 7, which no row came with"),
+        (lambda out, rows: answer([[-1, 0]]), "answered to return port -1, which no row"),
+        (lambda out, rows: answer([0, 0]), r"answered to addresses \[2\], not \[rows, 2\]"),
+    ],
+)
+def test_what_a_kind_may_not_return_is_refused_by_node_and_kind(monkeypatch, returns, said):
+    monkeypatch.setattr(Odd, "returns", staticmethod(returns))
+    graph = new_graph()
+    vector = graph.input("vector", each=PerExample, state={"step": 0}, payload={"x": "vector"})
+    graph.add("sink", "end", graph.add(f"{__name__}:Odd", "odd", vector))
+    wiring = graph.build()
+    it = host(wiring)
+    it.receive(forward(wiring, "odd", "x", [1], x(1)))
+    with pytest.raises(NodeError, match=rf"node 'odd' \(kind Odd\): .*{said}"):
+        it.work()
