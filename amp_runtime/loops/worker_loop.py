@@ -11,7 +11,7 @@ import resource
 import time
 import traceback
 
-from amp_runtime.errors import WorkerFaultError, blamed
+from amp_runtime.errors import AmpError, WireError, WorkerFaultError, blamed
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
 from amp_runtime.host.node_host import HostSettings, NodeHost
 from amp_runtime.nodes.node import Kinds
@@ -91,10 +91,16 @@ class WorkerLoop:
         ready = self._link.endpoint.poll(0 if not self._host.idle else STATUS_EVERY_S)
         for lane in ready.lanes:
             for received in self._link.receive(lane, MESSAGES_AT_ONCE):
+                sender = received.envelope.sender
                 if isinstance(received.body, Message):
-                    self._host.receive(received.body)
-                else:
+                    self._take(received.body, sender)
+                elif sender == CONTROLLER:
                     self._obey(received.body)
+                else:
+                    raise WireError(
+                        f"record {received.body.verb!r}, which is the controller's to send",
+                        where=f"from {self._peer_name(sender)}",
+                    )
         outgoing = self._host.work()
         if outgoing is not None:
             for out in outgoing:
@@ -104,6 +110,18 @@ class WorkerLoop:
         if now - self._last_status >= STATUS_EVERY_S:
             self._last_status = now
             self._link.send_record(CONTROLLER, Status(self._worker, self._host.report().to_plain()))
+
+    def _take(self, message: Message, sender: int) -> None:
+        """Hand rows to the nodes; who sent rows that do not fit is named first."""
+        try:
+            self._host.receive(message)
+        except AmpError as error:
+            raise error.at(f"rows from {self._peer_name(sender)}") from error.__cause__
+
+    def _peer_name(self, peer: int) -> str:
+        if peer == CONTROLLER:
+            return "the controller"
+        return f"worker {self._plan.placement.workers[peer - 1].name!r}"
 
     def _obey(self, record: Record) -> None:
         match record:

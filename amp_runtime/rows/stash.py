@@ -173,7 +173,9 @@ class Stash:
             else:
                 why = "free" if self._open[position] == _FREE else "answered already"
         return UnmatchedBackwardError(
-            f"an answer to slot {position} (use {use}), which is {why}", where=f"node {self.name!r}"
+            f"an answer to slot {position} (use {use}), which is {why}",
+            where=f"node {self.name!r}",
+            fix="a node kind behind it must answer every row that it is given once, and no other",
         )
 
 

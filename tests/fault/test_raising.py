@@ -123,6 +123,31 @@ def test_ctrl_c_ends_a_run_with_a_node_that_hangs_and_says_what_is_lost(runner):
     assert "after 1 s rows are still in flight, so there are no parameters" in ended.last_line
 
 
+@pytest.mark.parametrize(
+    ("kind", "receiver", "said"),
+    [
+        ("SendsNarrowRows", "after", r"port 'x': array 'x' is float32\[rows, 2\]; declared: f"),
+        ("AnswersWithFloat64", "before", r"port 'y': array 'x' is float64\[rows, 4\]; decl"),
+    ],
+)
+def test_who_sent_rows_that_do_not_fit_is_named(runner, kind, receiver, said):
+    run = start(runner, model={"kind": f"user_nodes:{kind}"})
+    ended = run.end()
+    assert (ended.code, ended.last_line[:10]) == (70, "AMP-E404: ")
+    assert re.search(
+        rf"in worker '{receiver}' .*: rows from worker 'suspect': node '{receiver}', {said}",
+        ended.last_line,
+    )
+
+
+def test_an_answer_given_twice_is_refused_and_the_rule_is_told(runner):
+    run = start(runner, model={"kind": "user_nodes:AnswersTwice"})
+    ended = run.end()
+    assert (ended.code, ended.last_line[:10]) == (70, "AMP-E402: ")
+    assert "node 'before': an answer to slot" in ended.last_line
+    assert "a node kind behind it must answer every row" in ended.last_line
+
+
 # ------------------------------------------------------------------------------ starting
 
 

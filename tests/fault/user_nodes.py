@@ -124,6 +124,23 @@ class Forgets(Counted):
         return () if self.calls > CALLS_THAT_GO_WELL else emissions
 
 
+class SendsNarrowRows(Relu):
+    def compute(self, payload):
+        output, saved = super().compute(payload)
+        return {name: array[:, :2] for name, array in output.items()}, saved
+
+
+class AnswersWithFloat64(Relu):
+    def backpropagate(self, saved, gradient, wants_input):
+        found = super().backpropagate(saved, gradient, wants_input)
+        return {name: array.astype("f8") for name, array in found.items()}
+
+
+class AnswersTwice(Relu):
+    def backward(self, port, slots, gradient):
+        return (*super().backward(port, slots, gradient),) * 2
+
+
 class Hangs(Counted):
     def misbehave(self):
         Path("hanging").touch()
