@@ -50,7 +50,10 @@ class PeerLink:
                 yield received
 
     def _judge(self, frames: Sequence[bytes], lane: Lane) -> Received | None:
-        received = decode(frames)
+        try:
+            received = decode(frames)
+        except WireError as error:
+            raise error.at(f"a frame on the {lane.name.lower()} lane") from error.__cause__
         envelope, body = received.envelope, received.body
         is_message = isinstance(body, Message)
         if is_message != (lane is not Lane.CONTROL) or (

@@ -1,0 +1,78 @@
+"""Frames that are no rows of this run, written to the sockets of one: it ends in one line, or
+goes on as if they had not come."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import zmq
+from runs import FOR_EVER, Run, Runner
+
+from amp_runtime.wire.codec import Envelope, encode_record
+from amp_runtime.wire.protocol import CONTROLLER, Stop
+
+pytestmark = pytest.mark.fault
+LINEAR_1, LOSS = 4, 8
+"""Peer numbers of two workers of the RNN."""
+
+
+def training(runner: Runner) -> Run:
+    run = runner.start(runner.config(), f"training.max_epochs={FOR_EVER}")
+    run.wait_training()
+    return run
+
+
+def write(peer: int, lane: str, frames: Sequence[bytes]) -> None:
+    """Send one multipart message to a lane of a peer, as any process of this user can."""
+    (directory,) = Path(os.environ["XDG_RUNTIME_DIR"]).glob("amp-*")
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.immediate = 1
+        socket.linger = socket.sndtimeo = 10_000
+        socket.connect(f"ipc://{directory}/{peer}.0.{lane}")
+        socket.send_multipart(frames)
+
+
+def stop(run_id: str, sender: int, sequence: int = 0) -> list[bytes]:
+    return encode_record(Envelope(run_id, 0, sender, 0, sequence), Stop("a forged reason"))
+
+
+@pytest.mark.parametrize(
+    ("peer", "lane", "says"),
+    [
+        (CONTROLLER, "c", "AMP-E501: a frame on the control lane: the header is no msgpack map"),
+        (LOSS, "f", "AMP-E501: node 'loss' in worker 'loss' "),
+    ],
+)
+def test_a_frame_that_is_not_of_our_protocol_ends_the_run(runner, peer, lane, says):
+    run = training(runner)
+    write(peer, lane, [b"garbage", b"x" * 100])
+    ended = run.end()
+    assert ended.code == 70
+    assert ended.last_line.startswith(says)
+    lane_name = {"c": "control", "f": "forward"}[lane]
+    assert f": a frame on the {lane_name} lane: the header is no" in ended.last_line
+
+
+def test_frames_of_another_run_and_those_that_came_before_change_nothing(runner):
+    run = training(runner)
+    run_id = run.json("plan.json")["run"]
+    write(LOSS, "c", stop("0" * 32, CONTROLLER))
+    write(LOSS, "c", stop(run_id, CONTROLLER))  # number 0 was `link`, long ago
+    stages = len(run.stages())
+    run.wait_for(rf"(epoch .*\n[^$]*){{{stages + 4}}}")
+    run.signal(signal.SIGINT)
+    assert run.end().code == 130
+    assert "forged" not in run.log("loss")
+
+
+def test_a_worker_obeys_only_the_controller(runner):
+    run = training(runner)
+    write(LOSS, "c", stop(run.json("plan.json")["run"], LINEAR_1))
+    ended = run.end()
+    assert (ended.code, ended.last_line[:10]) == (70, "AMP-E501: ")
+    assert "node 'loss' in worker 'loss'" in ended.last_line
+    assert "from worker 'linear-1': record 'stop', which is the controller's" in ended.last_line
