@@ -52,6 +52,8 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
         )
     except ConfigError as error:
         raise _placed(error, config, "data") from error.__cause__
+    if not train.fields:  # nor any example: nobody can say what a graph would be given
+        raise DataError("gave no examples to train on", where=train.where)
     _check_same_fields(train, valid)
     try:
         check_optimizer(config.node_defaults()["optimizer"], "training.optimizer")

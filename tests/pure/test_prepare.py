@@ -65,6 +65,15 @@ def test_validation_examples_of_another_shape_are_refused(config_file):
         prepare(config, Registry())
 
 
+def test_a_source_without_training_examples_is_named(config_file):
+    source = config_file.with_name("prepare_source.py")
+    source.write_text(
+        SOURCE.replace("    n = 2", "    if split == 'train':\n        return\n    n = 2")
+    )
+    with pytest.raises(DataError, match=r"examples', split train: gave no examples to train on"):
+        prepare(load_config(config_file), Registry())
+
+
 def test_an_override_of_a_node_that_is_not_there_is_named(config_file):
     config = load_config(config_file, ["nodes.linear-3.features=2"])
     with pytest.raises(GraphError, match=r"linear-3.features=2': .*no node 'linear-3'.*linear-1"):
