@@ -22,7 +22,7 @@ from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
 from amp_runtime.control.stages import Progress, Split, StageResult, Tally, Target
 from amp_runtime.control.stall import who_owes
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import LifecycleError, StallError
+from amp_runtime.errors import ConfigError, LifecycleError, StallError, nearest
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring, fields_of
 from amp_runtime.nodes.statistics import WorkerReport
 from amp_runtime.nodes.updates import Schedule
@@ -44,6 +44,9 @@ from amp_runtime.wire.protocol import (
     Stop,
     Structure,
 )
+
+LATE_REPORT_S = 2.5
+"""A report may be so old: workers send one a second, when they can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ class Controller:
         self._stop_reason = ""
         self._why = ""
         self._parameters: dict[str, Mapping[str, Array]] = {}
-        self._last_progress = now
+        self._last_progress = self._last_moved = now
         self.reports: dict[int, WorkerReport] = {}
 
     @property
@@ -148,6 +151,7 @@ class Controller:
         Raises:
             LifecycleError: it may not come now.
             InvariantError: a barrier shows rows that were lost or are left.
+            ConfigError: the target's metric is none of the model's.
         """
         match record:
             case Hello(worker=worker):
@@ -167,7 +171,10 @@ class Controller:
                 # acknowledged report stands until the barrier is over.
                 running = self._life.status is ControllerStatus.RUNNING
                 if running or worker + 1 in self._waiting_for:
-                    self.reports[worker + 1] = WorkerReport.from_plain(report)
+                    newest, before = WorkerReport.from_plain(report), self.reports.get(worker + 1)
+                    if before is None or newest.rows != before.rows:
+                        self._last_moved = now
+                    self.reports[worker + 1] = newest
                 return []
             case Parameters(worker=worker, node=node, arrays=arrays):
                 self._life.require(ControllerStatus.COLLECTING, event="parameters")
@@ -219,10 +226,13 @@ class Controller:
         if now - self._last_progress <= timeout_s:
             return
         if self._life.status is ControllerStatus.RUNNING and self.in_flight.instances:
+            moving = self._last_moved - self._last_progress > max(timeout_s / 2, LATE_REPORT_S)
+            why = "rows still go from node to node" if moving else self._who_owes()
+            rule = "a loop of the model must end" if moving else "a node kind must answer every row"
             raise StallError(
                 f"no instance has retired for {timeout_s:g} s; {self.in_flight.instances} are in "
-                f"flight, the oldest {self.in_flight.oldest()}; {self._who_owes()}",
-                fix=f"a node kind must answer every row; or raise runtime.{name}",
+                f"flight, the oldest {self.in_flight.oldest()}; {why}",
+                fix=f"{rule}; or raise runtime.{name}",
             )
         if self._waiting_for:
             raise StallError(
@@ -353,6 +363,12 @@ class Controller:
         if stage.split is Split.TRAIN and len(self._valid):
             return ""
         target = self.settings.target
+        if target is not None and result.complete and target.metric not in result.metrics:
+            raise ConfigError(
+                f"no metric {target.metric!r}{nearest(target.metric, result.metrics)}; this model "
+                f"has {', '.join(sorted(result.metrics)) or 'none'}",
+                where="training.target",
+            )
         if target is not None and target.reached(result.metrics):
             return f"target reached: {target.metric} {result.metrics[target.metric]:.4f}"
         if stage.epoch >= self.settings.max_epochs:

@@ -140,6 +140,11 @@ class WorkerReport:
     parked_rows: int = 0
     live_structures: int = 0
 
+    @property
+    def rows(self) -> int:
+        """Rows that its nodes have handled."""
+        return sum(node.rows for node in self.nodes.values())
+
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
 

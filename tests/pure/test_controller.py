@@ -16,7 +16,13 @@ from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToW
 from amp_runtime.control.controller import Controller, ControllerSettings
 from amp_runtime.control.lifecycle import ControllerStatus
 from amp_runtime.control.stages import Target
-from amp_runtime.errors import InvariantError, LifecycleError, StallError, UnmatchedBackwardError
+from amp_runtime.errors import (
+    ConfigError,
+    InvariantError,
+    LifecycleError,
+    StallError,
+    UnmatchedBackwardError,
+)
 from amp_runtime.nodes.statistics import NodeReport, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import Direction, Message, Mode
@@ -346,7 +352,7 @@ def test_validation_instances_retire_with_no_examples_to_learn_from():
     [
         (Target("loss", at_most=0.5), [2.0, 0.5, 0.1], 2),
         (Target("loss", at_least=2.0), [1.0, 1.9, 2.0], 3),
-        (Target("accuracy", at_least=0.0), [1.0, 1.0, 1.0], 3),  # no such metric: never
+        (Target("loss", at_most=0.5), [2.0, 0.6, 0.7], 3),
     ],
 )
 def test_the_run_ends_with_the_validation_that_reaches_the_target(target, values, epochs):
@@ -357,8 +363,18 @@ def test_the_run_ends_with_the_validation_that_reaches_the_target(target, values
     play.collect()
     assert play.finished is not None
     assert len(play.results) == 2 * epochs
-    reached = target.metric == "loss"
+    reached = target.reached({"loss": values[epochs - 1]})
     assert play.finished.why.startswith("target reached: loss" if reached else "3 epochs done")
+
+
+@pytest.mark.parametrize("valid", [0, 1])
+def test_a_target_that_no_metric_can_reach_is_refused_when_the_metrics_are_known(valid):
+    target = Target("los", at_most=0.5)
+    play = Play.of(replace(DEFAULT, max_epochs=3, target=target), lengths=[1], valid=valid).begun()
+    if valid:
+        play.run_stage().acknowledge({"loss": 1.0})
+    with pytest.raises(ConfigError, match=r"training.target: no metric 'los' .*mean 'loss'.*has"):
+        play.run_stage().acknowledge({"loss": 1.0})
 
 
 def test_a_barrier_is_over_when_all_have_acknowledged():
@@ -633,6 +649,19 @@ def test_every_word_of_a_worker_starts_the_wait_anew():
     play.controller.on_tick(5.0)
     with pytest.raises(StallError):
         play.controller.on_tick(5.1)
+
+
+def test_a_stall_in_which_rows_still_move_speaks_of_a_loop():
+    play = Play.of(replace(DEFAULT, stall_timeout_s=8)).begun()
+    for rows in (10, 20, 30, 40):
+        play.now += 1.9
+        nodes = {"linear": NodeReport(rows_forward=rows)}
+        play.record(Status(0, WorkerReport(nodes).to_plain()))
+    play.now += 1.9
+    with pytest.raises(
+        StallError, match=r"; rows still go from node to node; a loop of the model must end; or"
+    ):
+        play.controller.on_tick(play.now)
 
 
 def test_a_run_that_stands_still_names_instances_and_who_owes():
