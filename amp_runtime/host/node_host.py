@@ -334,7 +334,9 @@ class NodeHost:
                 "gradient_rows": node.updates.rows,
             }
         metrics = {
-            mode.name.lower(): {n: [m.total, m.count] for n, m in node.take_metrics(mode).items()}
+            mode.name.lower(): {  # a kind may well sum with numpy; a record holds plain numbers
+                n: [float(m.total), int(m.count)] for n, m in node.take_metrics(mode).items()
+            }
             for mode in Mode
         }
         return NodeReport(

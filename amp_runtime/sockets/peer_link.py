@@ -27,13 +27,28 @@ class PeerLink:
         self.channels = Channels(run, endpoint.peer, 0, peers)
 
     def send_record(self, peer: int, record: Record) -> None:
+        """Send a record.
+
+        Raises:
+            WireError: it cannot be encoded, or is too large; nothing is sent, and the
+                next message has its number.
+        """
         envelope = self.channels.stamp(peer, Lane.CONTROL)
-        self.endpoint.send(peer, Lane.CONTROL, encode_record(envelope, record))
+        try:
+            self.endpoint.send(peer, Lane.CONTROL, encode_record(envelope, record))
+        except BaseException:
+            self.channels.withdraw(peer, Lane.CONTROL)
+            raise
 
     def send_message(self, peer: int, message: Message) -> None:
+        """Send rows; errors as in `send_record`."""
         lane = LANE_OF[message.direction]
         envelope = self.channels.stamp(peer, lane, len(message))
-        self.endpoint.send(peer, lane, encode_message(envelope, message))
+        try:
+            self.endpoint.send(peer, lane, encode_message(envelope, message))
+        except BaseException:
+            self.channels.withdraw(peer, lane, len(message))
+            raise
 
     def receive(self, lane: Lane, at_most: int) -> Iterator[Received]:
         """Yield what has come on `lane` and is ours and next; drop and count the rest.

@@ -122,6 +122,12 @@ class Channels:
         account.rows += rows
         return envelope
 
+    def withdraw(self, peer: int, lane: Lane, rows: int = 0) -> None:
+        """Take back the last `stamp` of a channel: its message could not be sent."""
+        account = self._sent[peer, lane]
+        account.messages -= 1
+        account.rows -= rows
+
     def accept(self, envelope: Envelope, lane: Lane, rows: int = 0) -> Verdict:
         """Judge a frame that came on `lane`; only one that is OK counts as received.
 

@@ -11,7 +11,7 @@ from wirings import PerExample, chain, new_graph, recurrent
 
 from amp_runtime.errors import InvariantError, NodeError, PayloadShapeError, VerifyError, WireError
 from amp_runtime.host.node_host import HostSettings, NodeHost
-from amp_runtime.nodes.statistics import WorkerReport
+from amp_runtime.nodes.statistics import MetricSum, WorkerReport
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import Answer, Direction, Emission, Message, Mode
 from amp_runtime.wire.protocol import (
@@ -25,6 +25,7 @@ from amp_runtime.wire.protocol import (
 )
 from workers.registry import Registry
 from workers.relu import Relu
+from workers.sink import Sink
 
 
 def host(wiring, here=None, **given: Any) -> NodeHost:
@@ -412,6 +413,20 @@ def test_a_node_that_raises_is_the_one_that_was_worked_on():
     with pytest.raises(Exception, match=r"node 'broken' .*raised KeyError"):
         it.work()
     assert it.working_on == "broken"
+
+
+class SumsWithNumpy(Sink):
+    def take_metrics(self, mode):
+        return {"m": MetricSum(np.float32(0.5), np.int64(3))}
+
+
+def test_metrics_summed_with_numpy_are_reported_as_plain_numbers():
+    graph = new_graph()
+    vector = graph.input("vector", each=PerExample, state={"step": 0}, payload={"x": "vector"})
+    graph.add(f"{__name__}:SumsWithNumpy", "end", vector)
+    report = host(graph.build()).report().nodes["end"]
+    assert report.metrics["train"] == {"m": [0.5, 3]}
+    assert [type(n) for n in report.metrics["train"]["m"]] == [float, int]
 
 
 # ------------------------------------------------------- what a kind must not return

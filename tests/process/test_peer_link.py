@@ -1,0 +1,49 @@
+"""One end of the protocol on real sockets: what cannot be sent leaves no gap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from amp_runtime.errors import WireError
+from amp_runtime.rows.message import Direction, Message, Mode
+from amp_runtime.sockets.directory import SocketDirectory
+from amp_runtime.sockets.peer_link import PeerLink
+from amp_runtime.sockets.transport import Endpoint
+from amp_runtime.wire.ledger import Lane
+from amp_runtime.wire.protocol import Linked, Status
+
+pytestmark = pytest.mark.process
+RUN = "0" * 32
+
+
+def rows(n_payload: int) -> Message:
+    """Return two rows with a payload for `n_payload`."""
+    payload = {"x": np.zeros((n_payload, 3), np.float32)}
+    return Message(Direction.FORWARD, Mode.TRAIN, 0, np.zeros((2, 3), np.int32), payload)
+
+
+def test_what_cannot_be_sent_is_refused_and_the_next_message_has_its_number():
+    directory = SocketDirectory.create(n_peers=2)
+    try:
+        with Endpoint(directory, 1) as sender, Endpoint(directory, 2) as receiver:
+            sender.connect(2)
+            sender.wait_linked(10)
+            ours, theirs = PeerLink(sender, RUN, {2: 0}), PeerLink(receiver, RUN, {1: 0})
+            with pytest.raises(WireError):
+                ours.send_record(2, Status(0, {"total": np.float32(1)}))
+            with pytest.raises(WireError):
+                ours.send_message(2, rows(n_payload=1))
+            ours.send_record(2, Linked(0))
+            ours.send_message(2, rows(n_payload=2))
+            for lane in (Lane.CONTROL, Lane.FORWARD):
+                got = []
+                while not got:
+                    assert receiver.poll(10).lanes
+                    got = list(theirs.receive(lane, 1))
+                assert got[0].envelope.sequence == 0
+            sent, received = ours.channels.counts()["sent"], theirs.channels.counts()["received"]
+            assert [counts[1:] for counts in sent] == [counts[1:] for counts in received]
+            assert sent == [[2, "control", 1, 0], [2, "forward", 1, 2]]
+    finally:
+        directory.remove()
