@@ -10,16 +10,23 @@ import numpy as np
 
 from amp_runtime.rows.spec import Array, Int64
 
+MOST_COUNTED = 4095
+"""A larger value counts as this one: a report is a record, whose lists are bounded."""
+
 
 class Histogram:
-    """Counts of non-negative integers, grown on demand; used for staleness."""
+    """Counts of non-negative integers, grown on demand; used for staleness.
+
+    Its last bin, of MOST_COUNTED, holds all larger values too: the mean of such counts is
+    a lower bound.
+    """
 
     def __init__(self, counts: Array | list[int] | None = None) -> None:
         self.counts: Int64 = np.asarray([0] if counts is None else counts, np.int64)
 
     def add(self, values: Array) -> None:
         """Count every entry of `values`, int [rows], each >= 0."""
-        counts = np.bincount(values, minlength=len(self.counts))
+        counts = np.bincount(np.minimum(values, MOST_COUNTED), minlength=len(self.counts))
         counts[: len(self.counts)] += self.counts
         self.counts = counts
 
@@ -70,7 +77,7 @@ class NodeReport:
         batches_forward, batches_backward: merged batches they came in.
         updates: local updates made.
         staleness: histogram: index = local updates between a row's forward and its
-            gradient, value = rows.
+            gradient, at most MOST_COUNTED; value = rows.
         busy_s: seconds spent in this node.
         stash_used: rows that wait for their answer now.
         stash_peak: the most rows that waited at once.

@@ -17,6 +17,8 @@ from amp_runtime.nodes.statistics import (
     add_metrics,
 )
 from amp_runtime.rows.message import Mode
+from amp_runtime.wire.codec import Envelope, decode, encode_record
+from amp_runtime.wire.protocol import Status
 
 
 def test_a_histogram_counts_and_grows():
@@ -26,6 +28,15 @@ def test_a_histogram_counts_and_grows():
     histogram.add(np.array([], np.int64))
     assert histogram.counts.tolist() == [1, 1, 0, 2]
     assert (histogram.total, histogram.mean) == (4, 7 / 4)
+
+
+def test_a_histogram_of_any_values_fits_into_a_record():
+    histogram = Histogram()
+    histogram.add(np.array([3, 4094, 4095, 4096, 1_000_000]))
+    assert histogram.counts[[3, 4094, 4095]].tolist() == [1, 1, 3]
+    report = WorkerReport({"linear": NodeReport(staleness=histogram.counts.tolist())})
+    frames = encode_record(Envelope("0" * 32, 0, 1, 0, 0), Status(0, report.to_plain()))
+    assert decode(frames).body == Status(0, report.to_plain())
 
 
 @pytest.mark.parametrize(
