@@ -11,6 +11,8 @@ logs/<worker>.<incarnation>.log
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
@@ -32,6 +34,13 @@ from amp_runtime.errors import OutputError, UsageError
 from amp_runtime.processes.blas import blas_kernel
 from amp_runtime.processes.plan import Plan
 from amp_runtime.rows.spec import Array
+
+_FIXES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.ENOENT: "leave the run folder in its place while the run goes on",
+}
 
 VERSIONS_OF = ("amp_runtime", "numpy", "pyzmq", "msgpack", "safetensors")
 
@@ -145,26 +154,20 @@ class RunFolder:
             for name, array in some.items()
         }
 
-        def write() -> None:
-            temporary = self.parameters.with_suffix(".tmp")
-            try:
-                temporary.write_bytes(save(arrays))
-                os.replace(temporary, self.parameters)
-            finally:
-                temporary.unlink(missing_ok=True)
-
-        self._write(write)
+        self._write(lambda: _replace(self.parameters, save(arrays)))
 
     def _write_manifest(self) -> None:
         text = json.dumps(self._manifest, indent=1) + "\n"
-        (self.path / "manifest.json").write_text(text)
+        _replace(self.path / "manifest.json", text.encode())
 
     def _write(self, write: Callable[[], object]) -> None:
         try:
             write()
         except OSError as error:
             raise OutputError(
-                f"cannot write: {error}", where=str(self.path), fix="free some space"
+                f"cannot write: {error}",
+                where=str(self.path),
+                fix=_FIXES.get(error.errno or 0, ""),
             ) from error
 
 
@@ -178,6 +181,17 @@ def _fresh(base: Path, stem: str) -> Path:
             return path
         except FileExistsError:
             number += 1
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: what was there stays until the new one is complete."""
+    temporary = path.with_suffix(".tmp")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):  # the first error is the one to be told
+            temporary.unlink(missing_ok=True)
 
 
 def _append(path: Path, text: str) -> None:

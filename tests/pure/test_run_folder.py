@@ -1,0 +1,61 @@
+"""What a run leaves is whole, and what cannot be written is told with what to do."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from amp_runtime.config.schema import Config
+from amp_runtime.errors import OutputError
+from amp_runtime.output.run_folder import RunFolder
+
+PLAIN = {
+    "name": "small",
+    "model": {"builder": "mlp"},
+    "data": {"source": "pixels"},
+    "training": {"optimizer": {"name": "sgd", "lr": 0.1}},
+}
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    config = Config.model_validate({**PLAIN, "runtime": {"runs": str(tmp_path)}})
+    return RunFolder.create(config, [], [0])
+
+
+@contextmanager
+def largest_file(n_bytes: int) -> Iterator[None]:
+    """Have longer writes fail half-way, as on a disk that fills up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_manifest_that_cannot_be_written_leaves_the_former_one(folder):
+    with largest_file(100_000), pytest.raises(OutputError, match="File too large; raise the limit"):
+        folder.finish("why " * 100_000, 70)
+    assert json.loads((folder.path / "manifest.json").read_text())["name"] == "small"
+    assert "ended" not in json.loads((folder.path / "manifest.json").read_text())
+
+
+def test_parameters_that_cannot_be_written_leave_nothing_half(folder):
+    with largest_file(100_000), pytest.raises(OutputError, match="File too large"):
+        folder.write_parameters({"linear": {"weight": np.zeros(50_000)}})
+    assert sorted(path.name for path in folder.path.iterdir()) == [
+        "config.yaml", "logs", "manifest.json",
+    ]  # fmt: skip
+
+
+def test_a_run_folder_that_is_gone_is_not_called_a_full_disk(folder):
+    shutil.rmtree(folder.path)
+    with pytest.raises(OutputError, match=r"No such file .*; leave the run folder in its place"):
+        folder.finish("done", 0)
