@@ -32,7 +32,7 @@ help: ## list the targets
 setup: $(VENV)/run.stamp ## make .venv with what a run needs (also done by the targets below)
 
 run: $(VENV)/run.stamp ## train CONFIG with the settings of SET
-	$(PY) -m amp_runtime run $(CONFIG) $(SET) $(ARGS)
+	$(PY) -m amp_runtime run '$(CONFIG)' $(SET) $(ARGS)
 
 mnist: $(VENV)/run.stamp ## train on handwritten digits (AMP_DATA=folder of the data)
 	$(PY) -m amp_runtime run configs/mnist.yaml $(SET) $(ARGS)
@@ -76,7 +76,7 @@ bench: $(VENV)/run.stamp ## measure start-up and memory of workers
 	$(PY) benchmarks/startup.py
 
 seeds: $(VENV)/run.stamp ## train CONFIG with each of SEEDS; print medians
-	$(PY) benchmarks/seeds.py $(CONFIG) "$(SEEDS)" $(SET)
+	$(PY) benchmarks/seeds.py '$(CONFIG)' "$(SEEDS)" $(SET)
 
 mnist-peer: $(VENV)/peers.stamp ## the digits beside PyTorch (AMP_DATA=folder of the data)
 	$(PY) benchmarks/mnist_peer.py "0 1 2" $(SET)
