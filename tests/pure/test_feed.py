@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from wirings import POSITION, PerExample, chain, examples, new_graph, tokens_chain, zeros
 
@@ -95,7 +95,6 @@ def test_more_instances_than_are_prepared_cannot_be_taken():
         it.take(2)
 
 
-@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 4), min_size=1, max_size=30),
     batch=st.integers(1, 4),

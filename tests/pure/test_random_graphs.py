@@ -32,9 +32,7 @@ recipes = st.lists(
     max_size=9,
 )
 EVERYTHING = [(what, 7 * what, what, 1 + what % 3) for what in range(2 * len(STEPS))]
-quick = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
+quick = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
 
 def run_settings(schedule=Schedule.SYNCHRONOUS, **options: Any) -> ControllerSettings:

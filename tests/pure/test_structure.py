@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_runtime.errors import InvariantError, MissingStructureError
@@ -111,7 +111,6 @@ def test_memory_is_reused_after_instances_retire():
     assert len(arena._values["token"].values) < 3000
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
