@@ -78,9 +78,7 @@ class DataSection(OpenSection):
     """Which examples to train on. All other keys are options of the source."""
 
     source: Annotated[FunctionName, key("what generates the examples")]
-    batch: Annotated[
-        int, key("injected, aged and retired together", unit="examples", ge=1, le=1_000_000)
-    ] = 1
+    batch: Annotated[Count, key("injected, aged and retired together", unit="examples")] = 1
 
 
 class OptimizerSection(OpenSection):
