@@ -1,0 +1,50 @@
+"""Losses that compare each row with a target of as many features, taken from the structure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from amp_runtime.errors import PayloadShapeError, ShapeMismatchError
+from amp_runtime.nodes.loss import Loss, check_index
+from amp_runtime.rows.message import Rows
+from amp_runtime.rows.spec import Array, PortSpec
+
+
+class TargetLoss(Loss):
+    """Input `x` {one array of floats: [rows, ...]}; the target of a row is structure."""
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        target: Annotated[str, "field that holds the targets, of as many features"] = "target"
+        index: Annotated[
+            str | None, "state column that tells a row's element of `target`; none: element 0"
+        ] = None
+
+    @classmethod
+    def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
+        spec = inputs["x"]
+        if [a.dtype for a in spec.arrays.values()] != [dtype]:
+            raise ShapeMismatchError(f"port 'x' takes one array of {dtype}, but is given {spec}")
+        check_index(options.index, spec.schema)
+        return {}
+
+    @classmethod
+    def fields(cls, options: Any) -> Sequence[str]:
+        return (options.target,)
+
+    def targets(self, rows: Rows, x: Array) -> Array:
+        """Return what the rows of `x` are compared with, in its shape.
+
+        Raises:
+            PayloadShapeError: a target has more or fewer features than a row.
+        """
+        target = self.target(rows, self.options.target, self.options.index)
+        if target[0].size != x[0].size:
+            raise PayloadShapeError(
+                f"a target of {target[0].size} features, but rows of {x[0].size}",
+                where=f"node {self.name!r} (kind {self.kind})",
+                fix=f"give the node before it as many features as {self.options.target!r} has",
+            )
+        return target.reshape(x.shape)
