@@ -72,24 +72,23 @@ class NodeHandle:
 
     def __getitem__(self, port: str) -> OutPort:
         draft = self._graph._drafts[self._number]
-        if port not in draft.outputs:
-            raise UnknownPortError(
-                f"no output port {port!r}{nearest(port, draft.outputs)}",
-                where=draft.where,
-                fix=f"its output ports are {list(draft.outputs)}",
-            )
+        _check_port(port, draft.outputs, "output", draft.where)
         return OutPort(self._number, port)
 
     def port(self, name: str) -> InPort:
         """Return input port `name`, to connect it later (a loop's way back)."""
         draft = self._graph._drafts[self._number]
-        if name not in draft.inputs:
-            raise UnknownPortError(
-                f"no input port {name!r}{nearest(name, draft.inputs)}",
-                where=draft.where,
-                fix=f"its input ports are {list(draft.inputs)}",
-            )
+        _check_port(name, draft.inputs, "input", draft.where)
         return InPort(self._number, name)
+
+
+def _check_port(name: str, ports: tuple[str, ...], way: str, where: str) -> None:
+    if name not in ports:
+        raise UnknownPortError(
+            f"no {way} port {name!r}{nearest(name, ports)}",
+            where=where,
+            fix=f"its {way} ports are {list(ports)}",
+        )
 
 
 class Graph:

@@ -1,7 +1,7 @@
 """The contract of a node: pure code that is given rows and returns rows.
 
     forward(port, rows, mode) -> emissions and answers
-    backward(port, slots, gradient) -> answers, and later emissions never
+    backward(port, slots, gradient) -> answers
     accumulate()                 after the answers were sent: dW, freeing of slots
 
 Every forward row is answered exactly once, after every row emitted because of it

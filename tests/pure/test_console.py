@@ -20,7 +20,10 @@ class Terminal(io.StringIO):
 
 
 class Closed(io.StringIO):
+    tried = 0
+
     def write(self, text: str) -> int:
+        self.tried += 1
         raise BrokenPipeError
 
 
@@ -99,6 +102,8 @@ def test_the_live_line_is_not_drawn_too_often_nor_for_nothing():
 
 
 def test_a_closed_pipe_ends_the_printing_and_not_the_run():
-    console = Console(Closed())
+    stream = Closed()
+    console = Console(stream)
     console.say("nobody reads this")
     console.stage(RESULT, 40, 4)
+    assert stream.tried == 2
