@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from amp_runtime.errors import AmpError, Interrupted, Terminated
+from amp_runtime.errors import AmpError, Interrupted, Terminated, UnexpectedError, blamed
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -46,6 +46,17 @@ def error_of(number: int, what: str = "", where: str = "") -> AmpError:
     cls = Interrupted if number == signal.SIGINT else Terminated
     more = f"{': ' if what else ''}{what}"
     return cls(f"stopped by {signal.Signals(number).name}{more}", where=where)
+
+
+def as_error(error: BaseException) -> AmpError:
+    """Return what ends a command as one of our errors: a signal, or a bug of ours."""
+    match error:
+        case AmpError():
+            return error
+        case SignalReceived(number=number):
+            return error_of(number, "while no worker ran")
+        case _:
+            return blamed(error, UnexpectedError)
 
 
 @contextmanager

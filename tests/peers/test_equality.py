@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed (make peers)")
 import torch
 from safetensors.numpy import load_file
 
-from amp_runtime.__main__ import node_kinds
+from amp_runtime.commands import node_kinds
 from amp_runtime.config.schema import load_config
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.prepare import Prepared, prepare
