@@ -20,7 +20,6 @@ from amp_runtime.models import build_model
 from amp_runtime.nodes.loss import Loss
 from amp_runtime.nodes.node import Kinds
 from amp_runtime.nodes.updates import Schedule
-from amp_runtime.rows.spec import ArraySpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +60,7 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
         raise error.at(config.place("training.optimizer")) from error.__cause__
     graph = Graph(
         kinds,
-        fields={
-            name: ArraySpec(field.values.shape[1:], field.values.dtype.name)
-            for name, field in train.fields.items()
-        },
+        fields={name: field.spec for name, field in train.fields.items()},
         batch=config.data.batch,
         dtype=config.dtype,
         training=config.node_defaults(),
@@ -104,8 +100,7 @@ def _check_same_fields(train: Dataset, valid: Dataset) -> None:
     if not len(train) or not len(valid):
         return
     for name, field in train.fields.items():
-        other = valid.field(name)
-        ours, theirs = (ArraySpec(f.values.shape[1:], f.values.dtype.name) for f in (field, other))
+        ours, theirs = field.spec, valid.field(name).spec
         if ours != theirs:
             raise DataError(
                 f"field {name!r} is {theirs}, but {ours} in training", where=valid.where

@@ -19,6 +19,7 @@ import numpy as np
 
 from amp_runtime.data.field import (
     Field,
+    Scaled,
     as_rows,
     checked_field,
     field_as,
@@ -109,19 +110,23 @@ class Dataset:
 
     @staticmethod
     def from_columns(
-        columns: Mapping[str, Array | tuple[Array, Array]], *, where: str = ""
+        columns: Mapping[str, Array | tuple[Array, Array] | Scaled], *, where: str = ""
     ) -> Dataset:
         """Store columns as they are, without a look at single examples.
 
         Args:
             columns: by field name, either values `[examples, *shape]`, one row an
-                example, or a pair (values `[total, *shape]`, counts int `[examples]`).
+                example, or a pair (values `[total, *shape]`, counts int `[examples]`),
+                or bytes that stand for floats, which stay bytes.
         Raises:
             DataError: counts that do not add up, columns of different length, or
                 values as in `from_examples`.
         """
         fields: dict[str, Field] = {}
         for name, column in columns.items():
+            if isinstance(column, Scaled):
+                fields[name] = Field(column, np.arange(len(column.stored) + 1))
+                continue
             place = place_of(where, None, name)
             values = np.asarray(column[0] if isinstance(column, tuple) else column)
             if values.ndim == 0:
@@ -171,7 +176,7 @@ class Dataset:
         k = len(examples)
         if field.has_one_row_each:
             return Gathered(
-                field.values.take(examples, axis=0),
+                field.take(examples),
                 np.ones(k, np.int32),
                 np.arange(k, dtype=np.int32),
                 np.zeros(k, np.int32),
@@ -183,9 +188,7 @@ class Dataset:
         row_example = np.repeat(np.arange(k, dtype=np.int32), counts)
         position = np.arange(n_rows) - begins[row_example]
         source = field.offsets[examples][row_example] + position
-        return Gathered(
-            field.values.take(source, axis=0), counts, row_example, position.astype(np.int32)
-        )
+        return Gathered(field.take(source), counts, row_example, position.astype(np.int32))
 
     def order(self, seed: int, epoch: int) -> Int64:
         """Return the training order of an epoch: int64 [examples], a permutation.
@@ -213,9 +216,7 @@ class Dataset:
             DataError: a value is too large for `dtype`.
         """
         fields = {
-            name: field_as(dtype, name, field, self.where)
-            if field.values.dtype.kind == "f"
-            else field
+            name: field_as(dtype, name, field, self.where) if field.spec.dtype != "int32" else field
             for name, field in self.fields.items()
         }
         return Dataset(fields, self.n_examples, self.where)

@@ -6,7 +6,7 @@ when there is one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from reprlib import repr as short_repr
 from typing import Any
@@ -14,9 +14,30 @@ from typing import Any
 import numpy as np
 
 from amp_runtime.errors import DataError
-from amp_runtime.rows.spec import Array, Int32, Int64
+from amp_runtime.rows.spec import Array, ArraySpec, Int32, Int64
 
 INT32 = np.iinfo(np.int32)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """A column of bytes that stands for floats, one row an example.
+
+    Attributes:
+        stored: uint8 [examples, *shape]; a quarter of the memory of the floats.
+        divisor: the values are `stored / divisor`.
+        dtype: float32 or float64, of the values.
+    """
+
+    stored: Array
+    divisor: float
+    dtype: str = "float32"
+
+    def take(self, rows: Int64) -> Array:
+        """Return the values of some rows, new memory."""
+        values = self.stored.take(rows, axis=0).astype(self.dtype)
+        values /= self.divisor
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +45,12 @@ class Field:
     """One named column of a data set, ragged.
 
     Attributes:
-        values: [total, *shape], int32, float32 or float64; read-only.
+        column: [total, *shape], int32, float32 or float64, read-only; or bytes, scaled.
         offsets: int64 [examples + 1]; example i owns the rows
             `values[offsets[i]:offsets[i + 1]]`.
     """
 
-    values: Array
+    column: Array | Scaled
     offsets: Int64
 
     def __len__(self) -> int:
@@ -37,9 +58,32 @@ class Field:
 
     def __str__(self) -> str:
         """Return as in `int32[rows], 2 to 10 rows an example`."""
-        inner = ", ".join(["rows", *map(str, self.values.shape[1:])])
         span = f", {self.counts.min()} to {self.counts.max()} rows an example" if len(self) else ""
-        return f"{self.values.dtype}[{inner}]{span}"
+        return f"{self.spec}{span}"
+
+    @property
+    def spec(self) -> ArraySpec:
+        """What its values are: shape of a row, dtype."""
+        if isinstance(self.column, Scaled):
+            return ArraySpec(self.column.stored.shape[1:], self.column.dtype)
+        return ArraySpec(self.column.shape[1:], self.column.dtype.name)
+
+    @property
+    def values(self) -> Array:
+        """[total, *shape]; all of them: new memory where they are scaled bytes."""
+        if isinstance(self.column, Scaled):
+            return read_only(self.take(np.arange(self.n_rows)))
+        return self.column
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.offsets[-1])
+
+    def take(self, rows: Int64) -> Array:
+        """Return the values of some rows, new memory."""
+        if isinstance(self.column, Scaled):
+            return self.column.take(rows)
+        return self.column.take(rows, axis=0)
 
     @cached_property
     def counts(self) -> Int32:
@@ -48,7 +92,7 @@ class Field:
 
     @cached_property
     def has_one_row_each(self) -> bool:
-        return len(self.values) == len(self) and bool((self.counts == 1).all())
+        return self.n_rows == len(self) and bool((self.counts == 1).all())
 
 
 def place_of(where: str, number: int | None, name: str | None = None) -> str:
@@ -150,6 +194,8 @@ def field_as(dtype: str, name: str, field: Field, where: str) -> Field:
     Raises:
         DataError: a value is too large for `dtype`.
     """
+    if isinstance(field.column, Scaled):
+        return Field(replace(field.column, dtype=dtype), field.offsets)
     with np.errstate(over="ignore"):  # found below, with its place
         values = field.values.astype(dtype, copy=False)
     if values.dtype.itemsize < field.values.dtype.itemsize and (bad := np.isinf(values)).any():

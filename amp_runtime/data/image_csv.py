@@ -1,7 +1,8 @@
 """CSV of one image a line: pixels 0 to 255 and a label, comma between, gzip or not.
 
-Read at numpy's speed; only when something is wrong are the lines gone through once
-more, one by one, to say which.
+Files of plain whole numbers, which all such data sets are, are read at the speed of
+`plain_csv`; others by numpy, several times slower. Only when something is wrong are the lines
+gone through once more, one by one, to say which.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from amp_runtime.data.images import MAX_LABEL, MAX_PIXEL, Images, is_whole
 from amp_runtime.data.paths import open_data_file
+from amp_runtime.data.plain_csv import pieces, plain_table, split_header
 from amp_runtime.errors import DataError
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
@@ -39,6 +42,9 @@ def read_csv(path: Path, *, label_first: bool) -> Images:
             a pixel that is no whole number from 0 to 255, a label that is no whole
             number from 0; names file and line.
     """
+    plain = _read_plain(path, label_first)
+    if plain is not None:
+        return plain
     try:
         with _lines(path) as lines:
             table = np.loadtxt(lines, np.float32, comments=None, delimiter=",", ndmin=2)
@@ -51,6 +57,31 @@ def read_csv(path: Path, *, label_first: bool) -> Images:
     if not (is_whole(pixels, MAX_PIXEL).all() and is_whole(labels, MAX_LABEL).all()):
         _raise_first_fault(path, label_first, "holds a pixel or label out of range")
     return Images(pixels.astype(np.uint8), labels.astype(np.int32))
+
+
+def _read_plain(path: Path, label_first: bool) -> Images | None:
+    """Read a file of plain whole numbers; None for one that is not, or holds a fault."""
+    pixels: list[NDArray[np.uint8]] = []
+    labels: list[NDArray[np.uint16]] = []
+    with open_data_file(path) as stream:
+        for number, piece in enumerate(pieces(stream)):
+            text = piece
+            if number == 0:
+                head, rest = split_header(piece)
+                text = rest if _is_header(head.decode(errors="replace")) else head + rest
+            if not text:  # nothing but a header so far
+                continue
+            if (table := plain_table(text)) is None:
+                return None
+            part = table[:, 1:] if label_first else table[:, :-1]
+            width = pixels[0].shape[1] if pixels else max(part.shape[1], 1)
+            if part.shape[1] != width or part.max() > MAX_PIXEL:
+                return None
+            pixels.append(part.astype(np.uint8))
+            labels.append(table[:, 0] if label_first else table[:, -1])
+    if not pixels:
+        return None
+    return Images(np.concatenate(pixels), np.concatenate(labels).astype(np.int32))
 
 
 @contextmanager

