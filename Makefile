@@ -16,7 +16,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run mnist logs report test coverage lint format docs bench seeds mnist-peer peers clean distclean
+.PHONY: help setup run fetch mnist logs report test coverage lint format docs bench seeds mnist-peer peers clean distclean
 
 ##@ Help
 
@@ -33,6 +33,9 @@ setup: $(VENV)/run.stamp ## make .venv with what a run needs (also done by the t
 
 run: $(VENV)/run.stamp ## train CONFIG with the settings of SET
 	$(PY) -m amp_runtime run '$(CONFIG)' $(SET) $(ARGS)
+
+fetch: $(VENV)/run.stamp ## get the digits for `make mnist` (into AMP_DATA, else ./data)
+	$(PY) -m amp_runtime data fetch mnist5k
 
 mnist: $(VENV)/run.stamp ## train on handwritten digits (AMP_DATA=folder of the data)
 	$(PY) -m amp_runtime run configs/mnist.yaml $(SET) $(ARGS)

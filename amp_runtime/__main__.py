@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from amp_runtime.commands import logs, report, run
+from amp_runtime.commands import data, logs, report, run
 from amp_runtime.errors import EXIT_OK, UnexpectedError, UsageError
 from amp_runtime.processes import signals
 from amp_runtime.processes.signals import as_error
@@ -21,6 +21,7 @@ VERBS: Mapping[str, ModuleType] = {
     "run": run,
     "logs": logs,
     "report": report,
+    "data": data,
 }
 
 

@@ -233,6 +233,13 @@ class OutputError(AmpError):
     exit_code = EXIT_IO
 
 
+class FetchError(AmpError):
+    """A data file cannot be fetched now."""
+
+    code = "AMP-E304"
+    exit_code = EXIT_RETRY
+
+
 # ------------------------------------------------------------------------ node contract
 
 

