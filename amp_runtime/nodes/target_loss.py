@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Annotated, Any
 
 from amp_runtime.errors import PayloadShapeError, ShapeMismatchError
@@ -41,9 +42,10 @@ class TargetLoss(Loss):
             PayloadShapeError: a target has more or fewer features than a row.
         """
         target = self.target(rows, self.options.target, self.options.index)
-        if target[0].size != x[0].size:
+        n_target, n_x = prod(target.shape[1:]), prod(x.shape[1:])
+        if n_target != n_x:
             raise PayloadShapeError(
-                f"a target of {target[0].size} features, but rows of {x[0].size}",
+                f"a target of {n_target} features, but rows of {n_x}",
                 where=f"node {self.name!r} (kind {self.kind})",
                 fix=f"give the node before it as many features as {self.options.target!r} has",
             )

@@ -1,0 +1,83 @@
+"""What every kind must hold, held against every kind; a kind that is missing here fails."""
+
+from __future__ import annotations
+
+import pytest
+from claims import CLAIMS, Case
+from kinds import floats, spec
+
+from workers.registry import Registry
+
+TWO_ARRAYS = spec(("h", (2,), "float64"), ("c", (2, 2), "float64"))
+WITH_NUMBERS = spec(("t", (), "int32"), ("x", (2,), "float64"))
+TOKENS = spec(("x", (), "int32"))
+
+
+def joined(kind: str, ports: str = "abc", given=None) -> Case:
+    return Case(kind, dict.fromkeys(ports, given or floats(2)), {"inputs": tuple(ports)})
+
+
+def later(instance: int) -> list[tuple[int]]:
+    """States that no row of another port has."""
+    return [(100 + instance % 3,)]
+
+
+CASES = {
+    "add": joined("add"),
+    "add of two arrays": joined("add", "ab", TWO_ARRAYS),
+    "bcast": Case("bcast", {"x": TWO_ARRAYS}, {"outputs": ("a", "b", "c")}),
+    "bcast of whole numbers": Case("bcast", {"x": WITH_NUMBERS}, {"outputs": ("a", "b")}),
+    "concat": Case(
+        "concat",
+        {"a": floats(1, name="h"), "b": floats(2), "c": floats(1)},
+        {"inputs": ("a", "b", "c")},
+    ),
+    "cond": Case("cond", {"x": TWO_ARRAYS}, {"choose": "state_functions:is_odd"}),
+    "embedding": Case("embedding", {"x": TOKENS}, {"entries": 4, "features": 2}),
+    "isu": Case("isu", {"x": TWO_ARRAYS}, {"update": "state_functions:next_step"}),
+    "layer_norm": Case("layer_norm", {"x": floats(3, name="h")}, {"eps": 0.1}),
+    "linear": Case("linear", {"x": floats(2, name="h")}, {"features": 3}),
+    **{
+        f"linear with {f}": Case("linear", {"x": floats(2)}, {"features": 3, "activation": f})
+        for f in ("relu", "tanh", "sigmoid")
+    },
+    "linear without bias": Case("linear", {"x": floats(2)}, {"features": 3, "bias": False}),
+    "multiply": joined("multiply"),
+    "multiply of two arrays": joined("multiply", "ab", TWO_ARRAYS),
+    "phi": Case(
+        "phi",
+        {"start": TWO_ARRAYS, "again": TWO_ARRAYS},
+        {"inputs": ("start", "again")},
+        states={"again": later},
+    ),
+    "relu": Case("relu", {"x": TWO_ARRAYS}),
+    "sigmoid_cross_entropy": Case(
+        "sigmoid_cross_entropy",
+        {"x": floats(3)},
+        fields={"target": lambda i: [[0.1 * (i % 5), 0.5, 1.0]]},
+    ),
+    "sink": Case("sink", {"x": WITH_NUMBERS}),
+    "softmax_cross_entropy": Case(
+        "softmax_cross_entropy", {"x": floats(3, name="h")}, fields={"label": lambda i: [i % 3]}
+    ),
+    "softmax_cross_entropy of elements": Case(
+        "softmax_cross_entropy",
+        {"x": floats(3)},
+        {"index": "step"},
+        states={"x": lambda i: [(step,) for step in range(1 + i % 3)]},
+        fields={"label": lambda i: [i % 3, 1, 2]},
+    ),
+    "squared_error": Case(
+        "squared_error", {"x": floats(2)}, fields={"target": lambda i: [[0.3 * (i % 4), -1.0]]}
+    ),
+}
+
+
+def test_every_kind_has_a_case():
+    assert {case.kind for case in CASES.values()} == set(Registry().names())
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.__name__.removeprefix("claim_"))
+@pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
+def test_every_kind(case, claim):
+    claim(case)
