@@ -47,7 +47,7 @@ class Cond(Node):
         self._choose = self.state_function(self.options.choose)
 
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
-        chosen = np.asarray(self.call(self._choose, rows, port))
+        chosen = np.asarray(self.call(self._choose, self.columns(rows, port)))
         n = len(self.options.outputs)
         fits = chosen.shape == (len(rows),) and chosen.dtype.kind in "biu"
         if not fits or not ((chosen >= 0) & (chosen < n)).all():

@@ -13,9 +13,9 @@ import numpy as np
 
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import DataError, KeyOverflowError
-from amp_runtime.graph.wiring import POSITION, InputSpec, PerExample, Wiring
+from amp_runtime.graph.wiring import InputSpec, PerExample, Wiring
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Payload
-from amp_runtime.rows.spec import EXAMPLE, INSTANCE, Array, Int32, Int64
+from amp_runtime.rows.spec import EXAMPLE, INSTANCE, POSITION, Array, Int32, Int64
 
 BLOCK_EXAMPLES = 512
 

@@ -31,7 +31,6 @@ from amp_runtime.graph.draft import Draft, InPort, OutPort, infer
 from amp_runtime.graph.training_options import TRAINING_OPTIONS, plain_options, training_options
 from amp_runtime.graph.wiring import (
     CONTROLLER_NODE,
-    POSITION,
     Edge,
     InputSpec,
     NodeSpec,
@@ -46,6 +45,7 @@ from amp_runtime.rows.spec import (
     INSTANCE,
     INSTANCE_KEY_BITS,
     MAX_KEY_BITS,
+    POSITION,
     ArraySpec,
     PortSpec,
     StateSchema,

@@ -18,9 +18,6 @@ from amp_runtime.rows.spec import ArraySpec, PortSpec
 CONTROLLER_NODE = -1
 """Stands for the controller where nodes are numbered."""
 
-POSITION = "@position"
-"""A state column of an input that takes the element's position in its field."""
-
 PerExample = "@example"
 """An input that injects one row for each example."""
 

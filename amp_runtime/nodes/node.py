@@ -77,6 +77,7 @@ class Node(ABC):
         one_to_one: one row in, one row out: transparent in evaluation.
         parameterised: has parameters that it updates itself.
         changes_state: rows leave with another state than they came with.
+        keeps_state: input ports of such a kind whose rows' state leaves all the same.
         is_end: rows end here (loss, sink).
         infers_from_any: `infer` can tell the outputs from some of the inputs.
     """
@@ -89,6 +90,7 @@ class Node(ABC):
     one_to_one: ClassVar[bool] = False
     parameterised: ClassVar[bool] = False
     changes_state: ClassVar[bool] = False
+    keeps_state: ClassVar[tuple[str, ...]] = ()
     is_end: ClassVar[bool] = False
     infers_from_any: ClassVar[bool] = False
 
@@ -237,9 +239,12 @@ class Node(ABC):
         )
         return function
 
-    def call(self, function: StateFunction, rows: Rows, port: str) -> Any:
+    def columns(self, rows: Rows, port: str) -> Columns:
+        """Return the states of rows that came to input `port`, by name."""
+        return Columns(rows.state, self.context.inputs[port].schema)
+
+    def call(self, function: StateFunction, columns: Columns) -> Any:
         """Call a function on states, naming the node when it raises."""
-        columns = Columns(rows.state, self.context.inputs[port].schema)
         try:
             return function(columns, self.context.structure)
         except Exception as error:

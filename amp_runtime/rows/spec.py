@@ -17,6 +17,8 @@ from amp_runtime.errors import KeyOverflowError
 
 INSTANCE = "instance"
 EXAMPLE = "example"
+POSITION = "@position"
+"""What counts 0, 1, ...: an input's rows within the example, a fan-out's within their parent."""
 INSTANCE_KEY_BITS = 24
 """Instances in flight together never span more than 2**24 injections."""
 MAX_KEY_BITS = 63
@@ -164,6 +166,11 @@ class Columns:
     @property
     def names(self) -> tuple[str, ...]:
         return self._schema.names
+
+    def words(self, row: int) -> str:
+        """Return one row's state in words, for errors."""
+        state = ", ".join(f"{name} {int(self[name][row])}" for name in self.names)
+        return f"row with state ({state})"
 
     @property
     def instance(self) -> Int32:

@@ -12,16 +12,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from amp_runtime.errors import InvariantError, MissingStructureError
+from amp_runtime.rows.segments import ranges
 from amp_runtime.rows.spec import Array, ArraySpec, Columns, Int32, Int64
-
-
-def ranges(starts: Array, counts: Array) -> Int64:
-    """Return the integers of all `range(start, start + count)`, one after another."""
-    counts = np.asarray(counts, np.int64)
-    total = int(counts.sum())
-    ends = np.cumsum(counts)
-    firsts: Int64 = np.repeat(np.asarray(starts, np.int64) - (ends - counts), counts)
-    return firsts + np.arange(total)
 
 
 class InstanceTable:
@@ -210,7 +202,7 @@ class StructureArena:
             raise MissingStructureError(
                 f"element {int(np.broadcast_to(index, row.shape)[at])} of structure field "
                 f"{name!r}, which has {int(n_elements[at])} in this example",
-                where=_place(columns, at),
+                where=columns.words(at),
             )
         values: Array = self._values[name].values[self._starts[name].values[row] + index]
         return values
@@ -229,11 +221,11 @@ class StructureArena:
         positions, found = self._table.find(columns.instance)
         if not found.all():
             at = int(np.flatnonzero(~found)[0])
-            raise MissingStructureError("no structure here", where=_place(columns, at))
+            raise MissingStructureError("no structure here", where=columns.words(at))
         example = columns.example
         if (bad := example >= self._table.columns["examples"][positions]).any():
             at = int(np.flatnonzero(bad)[0])
-            raise MissingStructureError("no such example", where=_place(columns, at))
+            raise MissingStructureError("no such example", where=columns.words(at))
         row: Int64 = self._table.columns["first"][positions] + example
         return row
 
@@ -252,8 +244,3 @@ class StructureArena:
             starts.used = counts.used
         first[positions] = np.cumsum(n_examples) - n_examples
         self._examples = self._live_examples
-
-
-def _place(columns: Columns, row: int) -> str:
-    state = ", ".join(f"{name} {int(columns[name][row])}" for name in columns.names)
-    return f"row with state ({state})"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from amp_runtime.errors import InvariantError, MissingStructureError
 from amp_runtime.rows.spec import ArraySpec, Columns, StateSchema
-from amp_runtime.rows.structure import InstanceCounter, InstanceTable, StructureArena, ranges
+from amp_runtime.rows.structure import InstanceCounter, InstanceTable, StructureArena
 
 SCHEMA = StateSchema((("instance", 24), ("example", 4), ("step", 8)))
 FIELDS = {"token": ArraySpec((), "int32"), "point": ArraySpec((2,), "float64")}
@@ -32,11 +32,6 @@ def record(instances: dict[int, list[list[int]]]) -> dict[str, np.ndarray]:
         "point": np.stack([token, -token], axis=1).astype(np.float64),
         "#point": counts,
     }
-
-
-def test_ranges_follow_each_other():
-    assert ranges(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist() == [5, 6, 9, 10, 11]
-    assert ranges(np.array([], int), np.array([], int)).tolist() == []
 
 
 def test_take_gives_the_element_of_each_rows_example():

@@ -1,0 +1,50 @@
+"""Arithmetic on segments: rows that belong together and lie one behind the other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amp_runtime.rows.spec import Array, Int64
+
+
+def ranges(starts: Array, counts: Array) -> Int64:
+    """Return the integers of all `range(start, start + count)`, one after another."""
+    counts = np.asarray(counts, np.int64)
+    total = int(counts.sum())
+    ends = np.cumsum(counts)
+    firsts: Int64 = np.repeat(np.asarray(starts, np.int64) - (ends - counts), counts)
+    return firsts + np.arange(total)
+
+
+def run_starts(values: Array) -> Int64:
+    """Return where each run of equal values begins in `values` [n]."""
+    changes = np.ones(len(values), bool)
+    changes[1:] = values[1:] != values[:-1]
+    return np.flatnonzero(changes)
+
+
+def numbered_within(values: Array) -> Int64:
+    """Return for each of `values` [n] how many equal ones stand before it."""
+    order = np.argsort(values, kind="stable")
+    starts = run_starts(values[order])
+    numbers = np.empty(len(values), np.int64)
+    numbers[order] = ranges(np.zeros(len(starts)), np.diff(starts, append=len(values)))
+    return numbers
+
+
+def reduce_segments(function: np.ufunc, values: Array, counts: Int64) -> Array:
+    """Return `function` reduced over each of the segments that `values` consists of.
+
+    Args:
+        values: [rows, *shape], one segment behind the other.
+        counts: int64 [segments], rows of each; they add up to all rows.
+    Returns:
+        [segments, *shape], new memory; zeros for a segment without rows.
+    """
+    reduced = np.zeros((len(counts), *values.shape[1:]), values.dtype)
+    filled = counts > 0
+    if filled.any():
+        # reduceat gives an empty segment the row where it would begin, so it gets none.
+        starts = (np.cumsum(counts) - counts)[filled]
+        reduced[filled] = function.reduceat(values, starts, axis=0)
+    return reduced
