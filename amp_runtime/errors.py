@@ -122,22 +122,10 @@ class UsageError(AmpError):
 
 
 class ConfigError(AmpError):
-    """A config file or an override is wrong.
-
-    Attributes:
-        option: the key that is wrong, where one is: whoever knows the file can place it.
-    """
+    """A config file or an override is wrong."""
 
     code = "AMP-E201"
     exit_code = EXIT_CONFIG
-    option = ""
-
-    @classmethod
-    def of_option(cls, option: str, what: str, *, where: str = "", fix: str = "") -> ConfigError:
-        """Return the error of one option."""
-        error = cls(what, where=where, fix=fix)
-        error.option = option
-        return error
 
 
 class GraphError(AmpError):

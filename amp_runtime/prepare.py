@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amp_runtime import names
-from amp_runtime.config.schema import Config
+from amp_runtime.checking.rules import ConfigProblemsError, Path, Place, Problem
+from amp_runtime.config.schema import BadConfigError, Config, load_config
 from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.stages import Target
-from amp_runtime.data import TRAIN, VALID, load_split
+from amp_runtime.data import TRAIN, VALID, check_source, load_split
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import AmpError, ConfigError, DataError, GraphError, nearest
+from amp_runtime.errors import AmpError, ConfigError, DataError, nearest
 from amp_runtime.graph import Graph
-from amp_runtime.graph.training_options import check_optimizer
+from amp_runtime.graph.training_options import DEFAULT_TRAINING, optimizer_problems
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.models import build_model
+from amp_runtime.models import build_model, check_builder
 from amp_runtime.nodes.loss import Loss
 from amp_runtime.nodes.node import Kinds
 from amp_runtime.nodes.updates import Schedule
@@ -33,54 +38,150 @@ class Prepared:
     settings: ControllerSettings
 
 
+def prepare_file(path: str | os.PathLike[str], overrides: Sequence[str], kinds: Kinds) -> Prepared:
+    """Load a config file with overrides, then the data, and build the graph.
+
+    Raises:
+        ConfigProblemsError: all that is wrong with keys and options, as far as the one can
+            be told beside the other.
+        AmpError: as `prepare`.
+    """
+    try:
+        config = load_config(path, overrides)
+    except BadConfigError as error:
+        if (rest := error.rest) is None:
+            raise
+        raise _together([error, *_option_errors(_Parts.of(rest), rest, kinds)], rest) from None
+    return prepare(config, kinds)
+
+
 def prepare(config: Config, kinds: Kinds) -> Prepared:
     """Load the data and build the graph.
 
     Raises:
+        ConfigProblemsError: all options of the data source, the model's builder, the
+            optimizer and single nodes that are wrong, each with its place.
         AmpError: from the data source, the model's builder or a graph check; its place
             names the line of the config.
     """
-    names.search_also(config.folder)
-    source: Any = config.data.source
-    if names.is_qualified(source):
-        source = names.resolve(source, what="a data source", where=config.place("data.source"))
-    try:
-        train, valid = (
-            load_split(source, split, config.seed, config.data.options).astype(config.dtype)
-            for split in (TRAIN, VALID)
-        )
-    except ConfigError as error:
-        raise _placed(error, config, "data") from error.__cause__
+    parts = _Parts.of(config)
+    if parts.errors:
+        raise _together(_option_errors(parts, config, kinds), config)
+    train, valid = (_split(parts, split, config) for split in (TRAIN, VALID))
     if not train.fields:  # nor any example: nobody can say what a graph would be given
         raise DataError("gave no examples to train on", where=train.where)
     _check_same_fields(train, valid)
-    try:
-        check_optimizer(config.node_defaults()["optimizer"], "training.optimizer")
-    except GraphError as error:
-        raise error.at(config.place("training.optimizer")) from error.__cause__
-    graph = Graph(
-        kinds,
-        fields={name: field.spec for name, field in train.fields.items()},
-        batch=config.data.batch,
-        dtype=config.dtype,
-        training=config.node_defaults(),
-        overrides=config.node_overrides(),
-    )
-    try:
-        build_model(graph, config.model.builder, config.model.options)
-        wiring = graph.build()
-    except ConfigError as error:
-        raise _placed(error, config, "model") from error.__cause__
-    except AmpError as error:
-        raise error.at(_cause_of(error, config)) from error.__cause__
+    wiring = _wiring(parts, train, config, kinds)
     _check_target(config, wiring, kinds)
     return Prepared(config, wiring, train, valid, controller_settings(config))
 
 
-def _placed(error: ConfigError, config: Config, section: str) -> ConfigError:
-    """Return `error` with the line, or the override, of the key that is wrong."""
-    place = config.place(f"{section}.{error.option}" if error.option else section)
-    return ConfigError.of_option(error.option, error.what, where=place, fix=error.fix)
+@dataclass(slots=True)
+class _Parts:
+    """What a config names, with the options that are right, and an error for the others.
+
+    Attributes:
+        source: a name, or the function that `package.module:function` resolved to.
+    """
+
+    source: Any
+    source_options: dict[str, Any]
+    builder: str
+    builder_options: dict[str, Any]
+    optimizer: dict[str, Any]
+    errors: list[AmpError]
+
+    @staticmethod
+    def of(config: Config) -> _Parts:
+        names.search_also(config.folder)
+        data, model, training = config.data, config.model, config.node_defaults()
+        parts = _Parts(
+            data.source, data.options, model.builder, model.options, training["optimizer"], []
+        )
+        with parts._collecting(config, ("data",), parts.source_options):
+            if names.is_qualified(data.source):
+                place = config.place("data.source")
+                parts.source = names.resolve(data.source, what="a data source", where=place)
+            check_source(parts.source, data.options, where=config.place("data"))
+        with parts._collecting(config, ("model",), parts.builder_options):
+            check_builder(model.builder, model.options, where=config.place("model.builder"))
+        with parts._collecting(config, ("training", "optimizer"), parts.optimizer):
+            if problems := optimizer_problems(parts.optimizer):
+                raise ConfigProblemsError.of(problems, "")
+        return parts
+
+    @contextmanager
+    def _collecting(self, config: Config, section: Path, options: dict[str, Any]) -> Iterator[None]:
+        """Collect what is raised, placed in the config; take bad options out of `options`."""
+        try:
+            yield
+        except ConfigProblemsError as error:
+            placed = config.placed(section, error.problems)
+            self.errors.append(ConfigProblemsError.of(placed, config.place("")))
+            for problem in error.problems:
+                options.pop(str(problem.path[0]), None)
+        except AmpError as error:
+            self.errors.append(error)
+
+
+def _together(errors: Sequence[AmpError], config: Config) -> AmpError:
+    """Return one error for several; of problems of a config, by line."""
+    if len(errors) == 1:
+        return errors[0]
+    problems: list[Problem] = []
+    for error in errors:
+        if isinstance(error, ConfigProblemsError):
+            problems += error.problems
+        else:
+            said = "; ".join(filter(None, [error.what, error.fix]))
+            problems.append(Problem((), said, Place(error.where)))
+    return ConfigProblemsError.of(problems, config.place(""))
+
+
+def _split(parts: _Parts, split: str, config: Config) -> Dataset:
+    made = load_split(parts.source, split, config.seed, parts.source_options)
+    return made.astype(config.dtype)
+
+
+def _graph(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Graph:
+    return Graph(
+        kinds,
+        fields={name: field.spec for name, field in train.fields.items()},
+        batch=config.data.batch,
+        dtype=config.dtype,
+        training={**config.node_defaults(), "optimizer": parts.optimizer},
+        overrides=config.node_overrides(),
+    )
+
+
+def _wiring(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Wiring:
+    graph = _graph(parts, train, config, kinds)
+    try:
+        build_model(graph, parts.builder, parts.builder_options)
+        return graph.build()
+    except AmpError as error:
+        if graph.problems:  # an override that was left out may be why the rest failed
+            raise _of_nodes(graph, config) from None
+        raise error.at(_cause_of(error, config)) from error.__cause__
+
+
+def _option_errors(parts: _Parts, config: Config, kinds: Kinds) -> list[AmpError]:
+    """Return what is wrong with options, those of `nodes` too as far as that can be told."""
+    if not config.nodes:
+        return parts.errors
+    graph: Graph | None = None
+    # What is raised here may be a consequence of the options that are left out.
+    with contextlib.suppress(Exception):
+        parts = replace(parts, optimizer=dict(DEFAULT_TRAINING["optimizer"]))
+        graph = _graph(parts, _split(parts, TRAIN, config), config, kinds)
+        build_model(graph, parts.builder, parts.builder_options)
+        if parts.builder_options == config.model.options:  # else it may lack nodes
+            graph.build()
+    return parts.errors + ([_of_nodes(graph, config)] if graph and graph.problems else [])
+
+
+def _of_nodes(graph: Graph, config: Config) -> ConfigProblemsError:
+    return ConfigProblemsError.of(config.placed((), graph.problems), config.place(""))
 
 
 def _cause_of(error: AmpError, config: Config) -> str:

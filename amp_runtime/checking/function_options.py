@@ -13,9 +13,11 @@ import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from amp_runtime.errors import ConfigError, FunctionNameError, nearest
+from amp_runtime.checking.rules import ConfigProblemsError, Problem, problems_of
+from amp_runtime.errors import FunctionNameError, nearest
 
 
 def function_options(
@@ -42,8 +44,34 @@ def function_options(
         The options as they are to be passed; defaults are left to the function.
     Raises:
         FunctionNameError: the function does not take what is given.
-        ConfigError: an option that is unknown, missing or of the wrong type.
+        ConfigProblemsError: all options that are unknown, missing or of the wrong type.
     """
+    named, takes_any = _parameters(function, given, what, where)
+    hints = _annotations(function)
+    checked, problems = dict[str, Any](), []
+    for name, value in options.items():
+        if name not in named and not takes_any:
+            said = f"{what} has no option {name!r}{nearest(name, named)}"
+            takes = ", ".join(named) or "none"
+            problems.append(Problem((name,), f"{said}; it takes {takes}", unknown=True))
+            continue
+        if name in hints:
+            checked[name], wrong = _checked(value, hints[name])
+            problems += [replace(p, path=(name, *p.path), said=f"{p.said} ({what})") for p in wrong]
+        else:
+            checked[name] = value
+    for name, parameter in named.items():
+        if parameter.default is inspect.Parameter.empty and name not in options:
+            problems.append(Problem((name,), f"{what} needs option {name!r}; set {name}"))
+    if problems:
+        raise ConfigProblemsError.of(problems, where)
+    return checked
+
+
+def _parameters(
+    function: Callable[..., Any], given: Sequence[str], what: str, where: str
+) -> tuple[dict[str, inspect.Parameter], bool]:
+    """Return the parameters that options set, and whether any other name is taken too."""
     try:
         signature = inspect.signature(function)
         signature.bind_partial(*given)
@@ -53,30 +81,10 @@ def function_options(
             where=where,
             fix=f"define it as f({', '.join(given)}, *, option: type = default, ...)",
         ) from error
-    hints = _annotations(function)
     parameters = list(signature.parameters.values())
     by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     named = {p.name: p for p in parameters[len(given) :] if p.kind in by_keyword}
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    for name in options:
-        if name not in named and not takes_any:
-            raise ConfigError.of_option(
-                name,
-                f"{what} has no option {name!r}{nearest(name, named)}",
-                where=where,
-                fix=f"it takes {', '.join(named) or 'none'}",
-            )
-    for name, parameter in named.items():
-        if parameter.default is inspect.Parameter.empty and name not in options:
-            raise ConfigError.of_option(
-                name, f"{what} needs option {name!r}", where=where, fix=f"set {name}"
-            )
-    checked = {}
-    for name, value in options.items():
-        checked[name] = value
-        if name in hints:
-            checked[name] = _checked(name, value, hints[name], what, where)
-    return checked
+    return named, any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
@@ -91,21 +99,18 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-def _checked(name: str, value: Any, annotation: Any, what: str, where: str) -> Any:
+def _checked(value: Any, annotation: Any) -> tuple[Any, list[Problem]]:
+    """Return `value` as its annotation wants it, or what is wrong with it."""
     # pydantic takes 80 ms to import: only who reads a config pays
     from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticUserError
 
     try:
+        adapter = TypeAdapter(annotation)
+        schema = adapter.json_schema()
         # As JSON: there a list stands for a tuple too, as it does in YAML.
-        return TypeAdapter(annotation).validate_json(json.dumps(value), strict=True)
+        return adapter.validate_json(json.dumps(value), strict=True), []
     except ValidationError as error:
-        rule = error.errors(include_url=False)[0]["msg"]
-        raise ConfigError.of_option(
-            name,
-            f"option {name!r} of {what} is {value!r}: {rule[0].lower()}{rule[1:]}",
-            where=where,
-            fix=f"its type is {inspect.formatannotation(annotation)}",
-        ) from None
+        return None, problems_of(error, value, schema)
     except (PydanticUserError, TypeError):  # a class of the user's own: let it pass
-        return value
+        return value, []

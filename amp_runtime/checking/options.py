@@ -25,6 +25,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from amp_runtime.checking.rules import (
+    Problem,
     Schema,
     dotted,
     problems_of,
@@ -66,6 +67,23 @@ def validate_options(cls: type[T], given: Mapping[str, Any], *, where: str) -> T
         BadOptionError: a value breaks its type or range, or is missing. Either
             error lists all that is wrong, not only the first.
     """
+    checked, problems = check_options(cls, given)
+    if checked is not None:
+        return checked
+    unknown = any(problem.unknown for problem in problems)
+    raised = UnknownOptionError if unknown else BadOptionError
+    what = "; ".join(": ".join(filter(None, [dotted(p.path), p.said])) for p in problems)
+    raise raised(what, where=where)
+
+
+def check_options(
+    cls: type[T], given: Mapping[str, Any], *, word: str = "option"
+) -> tuple[T | None, list[Problem]]:
+    """Return the `Options` record of what a user gave, or all that is wrong with it.
+
+    Args:
+        word: what an unknown one is called: "option of kind linear".
+    """
     from pydantic import ValidationError
 
     given = {name: _as_tuples(value) for name, value in given.items()}
@@ -73,17 +91,12 @@ def validate_options(cls: type[T], given: Mapping[str, Any], *, where: str) -> T
     try:
         model = _model(declared).model_validate(given)
     except ValidationError as error:
-        schema = _schema(declared)
-        problems = problems_of(error, given, schema, word="option")
-        unknown = any(problem.unknown for problem in problems)
-        raised = UnknownOptionError if unknown else BadOptionError
-        what = "; ".join(f"{dotted(problem.path)}: {problem.said}" for problem in problems)
-        raise raised(what, where=where) from None  # `what` says all that pydantic said
+        return None, problems_of(error, given, _schema(declared), word=word)
     checked = {field.name: getattr(model, _inner(field.name)) for field in _fields(cls)}
     try:
-        return cls(**checked)
+        return cls(**checked), []
     except ValueError as error:  # what a kind's __post_init__ says of options together
-        raise BadOptionError(str(error), where=where) from error
+        return None, [Problem((), str(error))]
 
 
 def describe_options(cls: type) -> list[OptionDescription]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from amp_runtime.errors import ConfigError, nearest
 
@@ -70,7 +70,7 @@ class ConfigProblemsError(ConfigError):
         self.problems = tuple(problems)
 
     @classmethod
-    def of(cls, problems: Iterable[Problem], origin: str) -> ConfigProblemsError:
+    def of(cls, problems: Iterable[Problem], origin: str) -> Self:
         """Collect the problems of the file `origin`, by line; overrides come last."""
         ordered = sorted(problems, key=lambda p: (p.place or Place("")).line or math.inf)
         first, more = ordered[0], len(ordered) - 1
@@ -90,6 +90,11 @@ class ConfigProblemsError(ConfigError):
     def at(self, where: str) -> ConfigProblemsError:
         place = f"{where}: {self.where}" if self.where else where
         return type(self)(self.what, where=place, fix=self.fix, problems=self.problems)
+
+
+def below(prefix: Path, problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems of the mapping at `prefix` with their paths from the top."""
+    return [replace(problem, path=(*prefix, *problem.path)) for problem in problems]
 
 
 def dotted(path: Path) -> str:

@@ -13,21 +13,20 @@ arguments = takes_config
 
 def command(given: argparse.Namespace) -> None:
     """Train CONFIG."""
-    from amp_runtime.config.schema import load_config
     from amp_runtime.errors import EXIT_OK, OutputError
     from amp_runtime.graph.placement import process_per_node
     from amp_runtime.loops.controller_loop import ControllerLoop
     from amp_runtime.output.console import Console
     from amp_runtime.output.report import closing_table
     from amp_runtime.output.run_folder import RunFolder
-    from amp_runtime.prepare import prepare
+    from amp_runtime.prepare import prepare_file
     from amp_runtime.processes.launch import usable_cores
     from amp_runtime.processes.signals import as_error
 
     started = time.monotonic()
     console = Console()
-    config = load_config(given.config, given.overrides)
-    prepared = prepare(config, node_kinds())
+    prepared = prepare_file(given.config, given.overrides, node_kinds())
+    config = prepared.config
     cores = usable_cores()
     placement = process_per_node(prepared.wiring, cores)
     n_workers, n_cores = len(placement.workers), len(cores)

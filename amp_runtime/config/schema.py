@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
-from pathlib import Path
+import pathlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from amp_runtime.checking.rules import (
     ConfigProblemsError,
+    Path,
     Problem,
     Schema,
+    below,
     problems_of,
     properties,
     resolved,
@@ -205,12 +208,12 @@ class Config(Section):
     nodes: Annotated[dict[str, NodeSection], key("what single nodes do otherwise, by name")] = {}
     runtime: Annotated[RuntimeSection, key("where and how the processes run")] = RuntimeSection()
     folder: Annotated[
-        Path,
+        pathlib.Path,
         key(
             "package.module:function is found here first; default: the folder of this file",
             strict=False,
         ),
-    ] = Path(".")
+    ] = pathlib.Path(".")
 
     _document: Document = PrivateAttr(default_factory=lambda: Document("the configuration"))
 
@@ -236,6 +239,11 @@ class Config(Section):
         """
         return str(self._document.place(tuple(path.split("."))))
 
+    def placed(self, prefix: Path, problems: Iterable[Problem]) -> list[Problem]:
+        """Return problems of the mapping at `prefix` with where each was written."""
+        found = below(prefix, problems)
+        return [replace(problem, place=self._document.place(problem.path)) for problem in found]
+
     def node_defaults(self) -> dict[str, Any]:
         """Return what nodes train with: the keys of `training` that a node can override."""
         optimizer = {"name": self.training.optimizer.name, **self.training.optimizer.options}
@@ -260,12 +268,23 @@ class Config(Section):
 # ------------------------------------------------------------------------------ loading
 
 
+class BadConfigError(ConfigProblemsError):
+    """A config breaks the schema.
+
+    Attributes:
+        rest: the config without the keys that do, where that is one: its options can
+            be checked all the same.
+    """
+
+    rest: Config | None = None
+
+
 def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Config:
     """Read a config file and lay `key=value` overrides over it, the last one winning.
 
     Raises:
-        ConfigProblemsError: with all that is wrong, each with its place, key,
-            value and rule.
+        ConfigProblemsError: the file cannot be read, or is no mapping.
+        BadConfigError: with all keys that are wrong, each with its place, value and rule.
     """
     document = read_file(path)
     if not isinstance(document.value, dict):
@@ -274,7 +293,7 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
     for override in overrides:
         document.override(override)
     given = document.value
-    beside = Path(path).resolve().parent
+    beside = pathlib.Path(path).resolve().parent
     if isinstance(folder := given.get("folder", "."), str):
         given["folder"] = str(beside / folder)
     problems = list(document.problems)
@@ -289,7 +308,26 @@ def load_config(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> 
             if not any(p.path[:n] in said_of for n in range(1, len(p.path) + 1))
         ]
     if problems:
-        raise ConfigProblemsError.of(problems, document.origin)
+        raised = BadConfigError.of(problems, document.origin)
+        raised.rest = _rest(given, problems, document)
+        raise raised
+    config._document = document
+    return config
+
+
+def _rest(given: dict[str, Any], problems: Sequence[Problem], document: Document) -> Config | None:
+    """Return the config without the keys that are wrong; None where they are needed."""
+    rest = copy.deepcopy(given)
+    for problem in problems:
+        branch: Any = rest
+        for piece in problem.path[:-1]:
+            branch = branch.get(piece) if isinstance(branch, dict) else None
+        if problem.path and isinstance(branch, dict):
+            branch.pop(problem.path[-1], None)
+    try:
+        config = Config.model_validate(rest)
+    except ValidationError:
+        return None
     config._document = document
     return config
 

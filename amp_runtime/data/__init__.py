@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from amp_runtime.checking.function_options import function_options
+from amp_runtime.checking.rules import ConfigProblemsError, Problem
 from amp_runtime.data import list_reduction, pixels
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import AmpError, ConfigError, DataError, nearest
+from amp_runtime.errors import AmpError, DataError, nearest
 
 Source: TypeAlias = Callable[..., Iterable[Mapping[str, Any]] | Dataset]
 
@@ -41,16 +42,13 @@ def check_source(
         options: the config's `data:` without `source` and `batch`.
         where: file and line of the config.
     Raises:
-        ConfigError: unknown source; unknown, missing or mistyped option.
+        ConfigProblemsError: unknown source; all unknown, missing or mistyped options.
         FunctionNameError: the function does not take (split, seed).
     """
     if isinstance(source, str) and source not in SOURCES:
-        raise ConfigError.of_option(
-            "source",
-            f"no data source {source!r}{nearest(source, SOURCES)}",
-            where=where,
-            fix=f"use {', '.join(SOURCES)}, or package.module:function",
-        )
+        said = f"no data source {source!r}{nearest(source, SOURCES)}"
+        fix = f"use {', '.join(SOURCES)}, or package.module:function"
+        raise ConfigProblemsError.of([Problem(("source",), f"{said}; {fix}")], where)
     function = SOURCES[source] if isinstance(source, str) else source
     checked = function_options(
         function, options, given=("split", "seed"), what=_title(source), where=where
@@ -68,7 +66,7 @@ def load_split(
         split: `TRAIN` or `VALID`.
         seed: the run's.
     Raises:
-        ConfigError, FunctionNameError: as in `check_source`.
+        ConfigProblemsError, FunctionNameError: as in `check_source`.
         DataError, MissingDataError: from the source, or an example is wrong. What a
             user's source raises becomes a DataError that names the line; the
             exception is its cause.

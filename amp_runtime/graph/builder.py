@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from amp_runtime.checking.rules import ConfigProblemsError, Problem, below
 from amp_runtime.errors import (
     BadNameError,
     BadOptionError,
@@ -28,7 +29,12 @@ from amp_runtime.errors import (
 )
 from amp_runtime.graph.checks import check_branches, check_cycles, check_paths
 from amp_runtime.graph.draft import Draft, InPort, OutPort, infer
-from amp_runtime.graph.training_options import TRAINING_OPTIONS, plain_options, training_options
+from amp_runtime.graph.training_options import (
+    TRAINING_OPTIONS,
+    override_problems,
+    plain_options,
+    training_options,
+)
 from amp_runtime.graph.wiring import (
     CONTROLLER_NODE,
     Edge,
@@ -39,7 +45,7 @@ from amp_runtime.graph.wiring import (
     fields_of,
 )
 from amp_runtime.names import resolve, structure_fields
-from amp_runtime.nodes.node import Kinds
+from amp_runtime.nodes.node import Kinds, Node
 from amp_runtime.rows.spec import (
     EXAMPLE,
     INSTANCE,
@@ -101,6 +107,9 @@ class Graph:
         dtype: `float32` or `float64`, of parameters and floating payloads.
         training: defaults of `optimizer`, `update_every`, `min_update_frequency`.
         overrides: {node name: {option: value}}, stronger than what the builder says.
+
+    Attributes:
+        problems: of the overrides of the nodes so far.
     """
 
     def __init__(
@@ -119,6 +128,7 @@ class Graph:
         self._kinds = kinds
         self._training = dict(training or {})
         self._overrides = {name: dict(options) for name, options in (overrides or {}).items()}
+        self.problems: list[Problem] = []
         self._columns: dict[str, int] = {}
         self._inputs: list[InputSpec] = []
         self._drafts: list[Draft] = []
@@ -203,7 +213,7 @@ class Graph:
         where = f"node {name!r} (kind {kind})"
         self._check_name(name, where)
         cls = self._kinds.load(kind, where=where)
-        overrides = self._overrides.get(name, {})
+        overrides = self._fitting_overrides(name, kind, cls, options)
         training = training_options(cls, self._training, (options, overrides), where)
         # Imported here: functions on states stand beside a builder, so workers import
         # this module too, and have no use for pydantic.
@@ -247,22 +257,35 @@ class Graph:
             )
         self._edges.append((out, into))
 
+    def _fitting_overrides(
+        self, name: str, kind: str, cls: type[Node], options: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return the overrides of a node, without those that are wrong: `build` tells of these."""
+        overrides = self._overrides.get(name, {})
+        if not overrides:
+            return {}
+        wrong = override_problems(kind, cls, self._training, options, overrides)
+        self.problems += below(("nodes", name), wrong)
+        if any(not problem.path for problem in wrong):
+            return {}
+        return {k: v for k, v in overrides.items() if k not in {p.path[0] for p in wrong}}
+
     # ---- checks and the result
 
     def build(self) -> Wiring:
         """Check the graph and return it as a `Wiring`.
 
         Raises:
+            ConfigProblemsError: all overrides that are wrong.
             GraphError: a subclass names the check that failed.
         """
-        unknown = [n for n in self._overrides if n not in {d.name for d in self._drafts}]
-        if unknown:
-            names = [d.name for d in self._drafts]
-            raise UnknownOptionError(
-                f"no node {unknown[0]!r} in the model{nearest(unknown[0], names)}",
-                where=f"nodes.{unknown[0]}",
-                fix=f"its nodes are {', '.join(names)}",
-            )
+        names = [draft.name for draft in self._drafts]
+        for unknown in (name for name in self._overrides if name not in names):
+            said = f"no node {unknown!r} in the model{nearest(unknown, names)}"
+            fix = f"its nodes are {', '.join(names)}"
+            self.problems.append(Problem(("nodes", unknown), f"{said}; {fix}", unknown=True))
+        if self.problems:
+            raise ConfigProblemsError.of(self.problems, "")
         self._check_connected()
         self._insert_bcasts()
         inputs, outputs = infer(self._drafts, self._edges, self._inputs, self.dtype)

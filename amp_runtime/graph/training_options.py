@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from amp_runtime.checking.rules import Problem, below, dotted
 from amp_runtime.errors import BadOptionError, UnknownOptionError, nearest
 from amp_runtime.nodes.node import Node
 from amp_runtime.optim import OPTIMIZERS
@@ -68,21 +69,70 @@ def check_optimizer(given: Mapping[str, Any], where: str) -> dict[str, Any]:
         UnknownOptionError: no such optimizer, or no such option of it.
         BadOptionError: a value of the wrong type or range.
     """
+    if problems := optimizer_problems(given):
+        unknown = any(problem.unknown for problem in problems)
+        what = "; ".join(": ".join(filter(None, [dotted(p.path), p.said])) for p in problems)
+        raise (UnknownOptionError if unknown else BadOptionError)(
+            what, where=f"{where}, optimizer {given['name']}"
+        )
     # Imported here: workers load this module with a model's, and never check options.
     from amp_runtime.checking.options import validate_options
 
-    options = dict(given)
-    name = options.pop("name")
+    options = {key: value for key, value in given.items() if key != "name"}
+    checked = validate_options(OPTIMIZERS[given["name"]].Options, options, where=where)
+    return {"name": given["name"], **plain_options(checked)}
+
+
+def optimizer_problems(given: Mapping[str, Any]) -> list[Problem]:
+    """Return all that is wrong with an optimizer's options, `name` among them."""
+    from amp_runtime.checking.options import check_options
+
+    name = given["name"]
     if name not in OPTIMIZERS:
-        raise UnknownOptionError(
-            f"unknown optimizer {name!r}{nearest(str(name), OPTIMIZERS)}",
-            where=where,
-            fix=f"use one of {', '.join(OPTIMIZERS)}",
-        )
-    checked = validate_options(
-        OPTIMIZERS[name].Options, options, where=f"{where}, optimizer {name}"
+        use = f"use one of {', '.join(OPTIMIZERS)}"
+        said = f"unknown optimizer {name!r}{nearest(str(name), OPTIMIZERS)}; {use}"
+        return [Problem(("name",), said, unknown=True)]
+    options = {key: value for key, value in given.items() if key != "name"}
+    _, problems = check_options(
+        OPTIMIZERS[name].Options, options, word=f"option of optimizer {name}"
     )
-    return {"name": name, **plain_options(checked)}
+    return problems
+
+
+def override_problems(
+    kind: str,
+    cls: type[Node],
+    defaults: Mapping[str, Any],
+    options: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+) -> list[Problem]:
+    """Return what is wrong with a config's options for one node: `nodes.<name>`.
+
+    Args:
+        defaults: of all nodes, from `training:`.
+        options: what the model's builder says.
+        overrides: what the config says, laid over it.
+    """
+    from amp_runtime.checking.options import check_options
+
+    problems = []
+    for key in (key for key in TRAINING_OPTIONS if key in overrides and not cls.parameterised):
+        said = f"is for nodes with parameters, and kind {kind} has none"
+        problems.append(Problem((key,), said, unknown=True))
+    if cls.parameterised and "optimizer" in overrides:
+        base = {**DEFAULT_TRAINING, **defaults}["optimizer"]
+        for layer in (options, overrides):
+            base = _laid_over(base, layer.get("optimizer", {}))
+        problems += below(("optimizer",), optimizer_problems(base))
+    merged = {k: v for k, v in {**options, **overrides}.items() if k not in TRAINING_OPTIONS}
+    _, wrong = check_options(cls.Options, merged, word=f"option of kind {kind}")
+    also = f"; it also takes {', '.join(TRAINING_OPTIONS)}" if cls.parameterised else ""
+    return problems + [
+        replace(p, said=p.said + also * p.unknown)
+        for p in wrong
+        # What the builder alone got wrong is no fault of the config.
+        if not p.path or p.path[0] in overrides
+    ]
 
 
 def plain_options(options: Any) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 from amp_runtime import names
 from amp_runtime.checking.function_options import function_options
-from amp_runtime.errors import AmpError, ConfigError, GraphError, nearest
+from amp_runtime.checking.rules import ConfigProblemsError, Problem
+from amp_runtime.errors import AmpError, GraphError, nearest
 from amp_runtime.graph import Graph
 from amp_runtime.models import mlp, rnn
 
@@ -23,31 +24,43 @@ Builder: TypeAlias = Callable[..., None]
 BUILDERS: Mapping[str, Builder] = {"mlp": mlp.build, "rnn": rnn.build}
 
 
-def build_model(graph: Graph, builder: str, options: Mapping[str, Any], *, where: str = "") -> None:
-    """Let `builder` build its model into `graph`.
+def check_builder(
+    builder: str, options: Mapping[str, Any], *, where: str = ""
+) -> tuple[Builder, dict[str, Any]]:
+    """Return a builder's function and its options, checked, without building anything.
 
     Args:
         builder: a name in `BUILDERS`, or `package.module:function`.
         options: the config's `model:` without `builder`.
         where: file and line of the config.
     Raises:
-        ConfigError: unknown builder, or an option that is unknown, missing or mistyped.
-        GraphError: what the builder does to the graph; an exception of a user's
-            builder becomes one that names the line.
+        ConfigProblemsError: unknown builder; all unknown, missing or mistyped options.
+        FunctionNameError: `package.module:function` does not resolve, or does not take
+            (graph).
     """
     if names.is_qualified(builder):
         function = names.resolve(builder, what="a model builder", where=where)
     elif builder in BUILDERS:
         function = BUILDERS[builder]
     else:
-        raise ConfigError.of_option(
-            "builder",
-            f"no model builder {builder!r}{nearest(builder, BUILDERS)}",
-            where=where,
-            fix=f"use {', '.join(BUILDERS)}, or package.module:function",
-        )
+        said = f"no model builder {builder!r}{nearest(builder, BUILDERS)}"
+        fix = f"use {', '.join(BUILDERS)}, or package.module:function"
+        raise ConfigProblemsError.of([Problem(("builder",), f"{said}; {fix}")], where)
     what = f"model builder {builder!r}"
-    checked = function_options(function, options, given=("graph",), what=what, where=where)
+    return function, function_options(function, options, given=("graph",), what=what, where=where)
+
+
+def build_model(graph: Graph, builder: str, options: Mapping[str, Any], *, where: str = "") -> None:
+    """Let `builder` build its model into `graph`.
+
+    Args:
+        builder, options, where: as in `check_builder`, which is called first.
+    Raises:
+        ConfigProblemsError, FunctionNameError: as in `check_builder`.
+        GraphError: what the builder does to the graph; an exception of a user's
+            builder becomes one that names the line.
+    """
+    function, checked = check_builder(builder, options, where=where)
     try:
         function(graph, **checked)
     except AmpError:
@@ -55,5 +68,6 @@ def build_model(graph: Graph, builder: str, options: Mapping[str, Any], *, where
     except Exception as error:
         line = traceback.extract_tb(error.__traceback__)[-1]
         raise GraphError(
-            f"{what} raised {type(error).__name__}: {error} ({line.filename}:{line.lineno})"
+            f"model builder {builder!r} raised {type(error).__name__}: {error} "
+            f"({line.filename}:{line.lineno})"
         ) from error

@@ -9,6 +9,7 @@ from amp_runtime.errors import (
     BadNameError,
     BadOptionError,
     BranchesMeetError,
+    ConfigError,
     FunctionNameError,
     GraphError,
     NoPathToLossError,
@@ -293,7 +294,7 @@ def test_an_override_of_no_node_names_the_nearest():
     graph = new_graph(overrides={"lineer": {"features": 2}})
     vector = graph.input("v", each=PerExample, state={"step": 0}, payload={"x": "vector"})
     graph.add("sink", "end", graph.add("linear", "linear", vector, features=2))
-    with pytest.raises(UnknownOptionError, match=r"nodes.lineer: no node 'lineer' .*'linear'"):
+    with pytest.raises(ConfigError, match=r"nodes.lineer: no node 'lineer' .*'linear'"):
         graph.build()
 
 
