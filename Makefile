@@ -16,7 +16,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist logs report test coverage lint format docs bench seeds mnist-peer peers clean distclean
+.PHONY: help setup run fetch mnist evaluate logs report test coverage lint format docs bench seeds mnist-peer peers clean distclean
 
 ##@ Help
 
@@ -41,6 +41,9 @@ mnist: $(VENV)/run.stamp ## train on handwritten digits (AMP_DATA=folder of the 
 	$(PY) -m amp_runtime run configs/mnist.yaml $(SET) $(ARGS)
 
 ##@ Look at a run
+
+evaluate: $(VENV)/run.stamp ## loss and metrics of RUN, forward only (SET='split=train data.path=...')
+	$(PY) -m amp_runtime evaluate '$(RUN)' $(SET) $(ARGS)
 
 logs: $(VENV)/run.stamp ## print the workers' logs of RUN, merged by time
 	$(PY) -m amp_runtime logs $(RUN) $(ARGS)

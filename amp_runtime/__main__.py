@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from amp_runtime.commands import data, logs, report, run
+from amp_runtime.commands import data, evaluate, logs, report, run
 from amp_runtime.errors import EXIT_OK, UnexpectedError, UsageError
 from amp_runtime.processes import signals
 from amp_runtime.processes.signals import as_error
 
 VERBS: Mapping[str, ModuleType] = {
     "run": run,
+    "evaluate": evaluate,
     "logs": logs,
     "report": report,
     "data": data,

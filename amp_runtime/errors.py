@@ -228,6 +228,13 @@ class FetchError(AmpError):
     exit_code = EXIT_RETRY
 
 
+class ParametersError(AmpError):
+    """Parameters from a file do not fit the graph."""
+
+    code = "AMP-E305"
+    exit_code = EXIT_CONFIG
+
+
 # ------------------------------------------------------------------------ node contract
 
 

@@ -14,6 +14,7 @@ from amp_runtime import names
 from amp_runtime.checking.rules import ConfigProblemsError, Path, Place, Problem
 from amp_runtime.config.schema import BadConfigError, Config, load_config
 from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import Target
 from amp_runtime.data import TRAIN, VALID, check_source, load_split
 from amp_runtime.data.dataset import Dataset
@@ -29,13 +30,18 @@ from amp_runtime.nodes.updates import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything that a run is made of, checked."""
+    """Everything that a run is made of, checked.
+
+    Attributes:
+        parameters: to begin with; None: freshly drawn ones.
+    """
 
     config: Config
     wiring: Wiring
     train: Dataset
     valid: Dataset
     settings: ControllerSettings
+    parameters: NodeParameters | None = None
 
 
 def prepare_file(path: str | os.PathLike[str], overrides: Sequence[str], kinds: Kinds) -> Prepared:

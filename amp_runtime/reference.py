@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
 from amp_runtime.control.controller import Controller, ControllerSettings
+from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import StageResult
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import InvariantError
@@ -25,6 +26,7 @@ class Reference:
 
     Args:
         on_stage: called with each stage's result.
+        parameters: {node: {parameter: array}} to begin with; None: freshly drawn ones.
     """
 
     def __init__(
@@ -35,12 +37,13 @@ class Reference:
         valid: Dataset,
         settings: ControllerSettings,
         on_stage: Callable[[StageResult], None] = lambda result: None,
+        parameters: NodeParameters | None = None,
     ) -> None:
         peer_of = [1] * len(wiring.nodes)
         host_settings = HostSettings(
             peer_of, settings.seed, settings.verify, settings.schedule, settings.update_every
         )
-        self.controller = Controller(wiring, train, valid, settings, peer_of)
+        self.controller = Controller(wiring, train, valid, settings, peer_of, parameters=parameters)
         self.host = NodeHost(wiring, kinds, host_settings, peer=1)
         self.results: list[StageResult] = []
         self._on_stage = on_stage

@@ -16,6 +16,7 @@ from typing import Any
 from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
 from amp_runtime.control.controller import Controller, ControllerSettings
 from amp_runtime.control.lifecycle import ControllerStatus
+from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import StageResult
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph.wiring import Wiring
@@ -85,6 +86,7 @@ class ScriptedRun:
         *,
         seed: int = 0,
         delivery: Delivery = Delivery.ANY,
+        parameters: NodeParameters | None = None,
     ) -> ScriptedRun:
         peers = sorted(set(peer_of))
         channels = {
@@ -105,7 +107,13 @@ class ScriptedRun:
             for p in peers
         }
         controller = Controller(
-            wiring, train, valid, settings, peer_of, channels[CONTROLLER].counts
+            wiring,
+            train,
+            valid,
+            settings,
+            peer_of,
+            channels[CONTROLLER].counts,
+            parameters=parameters,
         )
         return ScriptedRun(controller, hosts, random.Random(seed), delivery, channels=channels)
 

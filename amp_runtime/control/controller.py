@@ -2,6 +2,7 @@
 
     for each epoch:   train stage -> barrier (left-overs) -> validation stage -> barrier
     a stage:          inject while admissible; retire as answers come back
+    to evaluate:      one stage over one split, forward only
 
 At most `max_active_keys` instances are in flight; at a barrier none is, and every
 worker has acknowledged that nothing of any instance is left.
@@ -19,6 +20,7 @@ from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToW
 from amp_runtime.control.feed import Feed, Injection, mean_rows_per_example
 from amp_runtime.control.in_flight import InFlight, Retirement
 from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
+from amp_runtime.control.parameters import NodeParameters, check_nodes
 from amp_runtime.control.stages import Progress, Split, StageResult, Tally, Target
 from amp_runtime.control.stall import who_owes
 from amp_runtime.data.dataset import Dataset
@@ -40,6 +42,7 @@ from amp_runtime.wire.protocol import (
     Record,
     Retired,
     SendParameters,
+    SetParameters,
     Status,
     Stop,
     Structure,
@@ -56,6 +59,7 @@ class ControllerSettings:
     Attributes:
         max_active_rows: None: 4 x max_active_keys x the mean rows of an instance.
         update_every: examples per step under the synchronous schedule.
+        evaluate: go through this split once, forward only, instead of training.
         start_timeout_s: longest time until the next worker is ready.
         stall_timeout_s: longest time without a retirement or an awaited record.
     """
@@ -68,6 +72,7 @@ class ControllerSettings:
     schedule: Schedule = Schedule.ASYNCHRONOUS
     target: Target | None = None
     verify: bool = False
+    evaluate: Split | None = None
     start_timeout_s: float = 30.0
     stall_timeout_s: float = 120.0
 
@@ -94,6 +99,9 @@ class Controller:
         peer_of: peer number by node number.
         channels: the controller's own channel counts, as `ledger.Channels.counts()`.
         now: seconds, of the clock that all events are told by.
+        parameters: {node: {parameter: array}} to begin with; None: freshly drawn ones.
+    Raises:
+        ParametersError: `parameters` are not those of exactly the nodes that have any.
     """
 
     def __init__(
@@ -105,6 +113,7 @@ class Controller:
         peer_of: Sequence[int],
         channels: Callable[[], dict[str, Any]] = dict,
         now: float = 0.0,
+        parameters: NodeParameters | None = None,
     ) -> None:
         self.wiring = wiring
         self.settings = settings
@@ -123,7 +132,11 @@ class Controller:
             for node, peer in zip(wiring.nodes, peer_of, strict=True)
             if node.parameterised
         }
-        mean_rows = mean_rows_per_example(wiring, train) * wiring.batch
+        if parameters is not None:
+            check_nodes(parameters, self._parameterised)
+        self._given = parameters
+        first = self._dataset(settings.evaluate or Split.TRAIN)
+        mean_rows = mean_rows_per_example(wiring, first) * wiring.batch
         max_rows = settings.max_active_rows or int(4 * settings.max_active_keys * mean_rows) + 1
         self.in_flight = InFlight(settings.max_active_keys, max_rows, verify=settings.verify)
         self._input_port = [wiring.target[CONTROLLER_NODE, spec.name] for spec in wiring.inputs]
@@ -133,6 +146,7 @@ class Controller:
         self._retired_examples = 0
         self._barrier = 0
         self._flushing_step = False
+        self._setting_parameters = False
         self._stop_reason = ""
         self._why = ""
         self._parameters: dict[str, Mapping[str, Array]] = {}
@@ -159,7 +173,7 @@ class Controller:
                 return self._when_all(worker, now, self._link)
             case Linked(worker=worker):
                 self._life.require(ControllerStatus.LINKING, event="linked")
-                return self._when_all(worker, now, self._begin)
+                return self._when_all(worker, now, self._linked)
             case Acknowledged(worker=worker, barrier=barrier, report=report):
                 self._life.require(ControllerStatus.BARRIER, event="acknowledged")
                 if barrier != self._barrier:
@@ -290,8 +304,26 @@ class Controller:
         self._life.to(ControllerStatus.LINKING)
         return self._ask_all(Link())
 
+    def _linked(self, now: float) -> list[Action]:
+        if self._given is None:
+            return self._begin(now)
+        sent: list[Action] = [
+            ToWorker(self._parameterised[node], SetParameters(node, arrays))
+            for node, arrays in self._given.items()
+        ]
+        self._given = None
+        self._setting_parameters = True
+        # Control keeps its order: who acknowledges has obeyed what was sent before.
+        return sent + self._ask_barrier(Barrier(self._barrier + 1))
+
     def _begin(self, now: float) -> list[Action]:
         self._life.to(ControllerStatus.RUNNING)
+        if (split := self.settings.evaluate) is not None:
+            if not len(self._dataset(split)):
+                self._why = "no examples to evaluate"
+                return self._ask_barrier(Barrier(self._barrier + 1))
+            self._start_stage(split, 0, now)
+            return self._inject(now)
         if self.settings.max_epochs == 0 or not len(self._train):
             self._why = "no examples to train on" if not len(self._train) else "max_epochs is 0"
             return self._ask_barrier(Barrier(self._barrier + 1))
@@ -299,8 +331,8 @@ class Controller:
         return self._inject(now)
 
     def _start_stage(self, split: Split, epoch: int, now: float) -> None:
-        dataset = self._train if split is Split.TRAIN else self._valid
-        training = split is Split.TRAIN
+        dataset = self._dataset(split)
+        training = split is Split.TRAIN and self.settings.evaluate is None
         order = dataset.order(self.settings.seed, epoch) if training else np.arange(len(dataset))
         self._stage = _Stage(
             split,
@@ -313,6 +345,9 @@ class Controller:
         )
         self._last_progress = now
 
+    def _dataset(self, split: Split) -> Dataset:
+        return self._train if split is Split.TRAIN else self._valid
+
     def _ask_all(self, record: Record) -> list[Action]:
         self._waiting_for = set(self._peers)
         return [ToWorker(peer, record) for peer in self._peers]
@@ -324,6 +359,9 @@ class Controller:
 
     def _barrier_reached(self, now: float) -> list[Action]:
         self.assert_invariants()
+        if self._setting_parameters:
+            self._setting_parameters = False
+            return self._begin(now)
         stage = self._stage
         if self._flushing_step and stage is not None:
             self._flushing_step = False
@@ -345,7 +383,7 @@ class Controller:
         if self._why or self._stop_reason:
             self._life.to(ControllerStatus.COLLECTING)
             self._why = self._stop_reason or self._why
-            if not self._parameterised:
+            if not self._parameterised or self.settings.evaluate is not None:
                 return actions + self._finish()
             peers = sorted(set(self._parameterised.values()))
             self._waiting_for = set(peers)
@@ -360,6 +398,8 @@ class Controller:
         return actions + self._inject(now)
 
     def _reason_to_end(self, stage: _Stage, result: StageResult) -> str:
+        if self.settings.evaluate is not None:
+            return "evaluated"
         if stage.split is Split.TRAIN and len(self._valid):
             return ""
         target = self.settings.target

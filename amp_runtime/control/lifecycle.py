@@ -25,7 +25,7 @@ class ControllerStatus(enum.StrEnum):
 
 CONTROLLER_TABLE: Mapping[ControllerStatus, frozenset[ControllerStatus]] = {
     ControllerStatus.STARTING: frozenset({ControllerStatus.LINKING}),
-    ControllerStatus.LINKING: frozenset({ControllerStatus.RUNNING}),
+    ControllerStatus.LINKING: frozenset({ControllerStatus.RUNNING, ControllerStatus.BARRIER}),
     ControllerStatus.RUNNING: frozenset({ControllerStatus.BARRIER}),
     ControllerStatus.BARRIER: frozenset({ControllerStatus.RUNNING, ControllerStatus.COLLECTING}),
     ControllerStatus.COLLECTING: frozenset({ControllerStatus.FINISHED}),

@@ -71,6 +71,7 @@ class StageResult:
     """A finished stage; a line of `metrics.jsonl`.
 
     Attributes:
+        epoch: from 1; 0: an evaluation, outside of training.
         complete: whether all examples of the split were handled.
     """
 

@@ -46,6 +46,7 @@ from amp_runtime.wire.protocol import (
     Record,
     Retired,
     SendParameters,
+    SetParameters,
     Structure,
 )
 
@@ -272,6 +273,9 @@ class NodeHost:
                 return []
             case Barrier():
                 return [self._barrier(record)]
+            case SetParameters(node=name, arrays=arrays):
+                self._parameterised(name).set_parameters(arrays)
+                return []
             case SendParameters():
                 return [
                     Parameters(self.peer - 1, node.name, dict(node.parameters))
@@ -282,6 +286,13 @@ class NodeHost:
 
     def parameterised(self) -> list[Parameterised]:
         return [node for node in self.nodes.values() if isinstance(node, Parameterised)]
+
+    def _parameterised(self, name: str) -> Parameterised:
+        self.working_on = name
+        for node in self.parameterised():
+            if node.name == name:
+                return node
+        raise WireError(f"parameters for {name!r}, which is no parameterised node here")
 
     def assert_invariants(self) -> None:
         """Assert that nothing of any instance is left, as it must be at a barrier.

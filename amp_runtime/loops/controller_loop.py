@@ -103,6 +103,7 @@ class ControllerLoop:
                     self._placement.peer_of(),
                     self._link.channels.counts,
                     time.monotonic(),
+                    self._prepared.parameters,
                 )
                 self._launcher.start()
                 self._serve()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from amp_runtime.errors import ParametersError
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.updates import LocalUpdates
@@ -110,6 +111,31 @@ class Parameterised(OneToOne):
     @abstractmethod
     def add_gradients(self, into: Mapping[str, Array]) -> None:
         """Add the gradient of all `backpropagate` calls since the last time to `into`."""
+
+    def set_parameters(self, arrays: Mapping[str, Array]) -> None:
+        """Take over parameters, a copy.
+
+        Raises:
+            ParametersError: a name, shape or dtype is not that of this node's; names all.
+        """
+        faults = [f"has no parameter {name!r}" for name in arrays.keys() - self.parameters.keys()]
+        for name, own in self.parameters.items():
+            given = arrays.get(name)
+            if given is None:
+                faults.append(f"is given no {name!r}")
+            elif (given.dtype, given.shape) != (own.dtype, own.shape):
+                faults.append(
+                    f"is given {name!r} as {given.dtype}{list(given.shape)}, "
+                    f"but has {own.dtype}{list(own.shape)}"
+                )
+        if faults:
+            raise ParametersError(
+                ", ".join(sorted(faults)),
+                where=f"node {self.name!r} (kind {self.context.kind})",
+                fix="the model must be the one that the parameters come from",
+            )
+        for name, own in self.parameters.items():
+            own[...] = arrays[name]  # in place: the optimiser holds the same array
 
     def keep(self, rows: Rows) -> Payload:
         lineage = np.empty((len(rows), 2), np.int32)

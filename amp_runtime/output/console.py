@@ -66,7 +66,7 @@ def stage_line(result: StageResult, max_epochs: int, in_flight: int) -> str:
     ]
     if result.staleness is not None:
         parts.append(f"staleness {result.staleness:.1f}")
-    if result.split is Split.TRAIN:
+    if result.split is Split.TRAIN and result.epoch:
         parts.append(f"in flight {in_flight}")
     if not result.complete:
         parts.append("stopped early")
@@ -89,6 +89,8 @@ def progress_line(progress: Progress) -> str:
 
 
 def _head(split: Split, epoch: int, max_epochs: int) -> str:
+    if not epoch:
+        return f"evaluate {split.value}"
     return f"epoch {epoch:>{len(str(max_epochs))}}/{max_epochs} {split.value}"
 
 

@@ -6,6 +6,7 @@ plan.json                 the graph and its placement, as the workers read it
 metrics.jsonl             one line per stage
 report.txt                the closing table
 parameters.safetensors    <node>.<parameter>, as they were at the end
+evaluations.jsonl         one line per `evaluate`; each has a folder in evaluations/, as a run has
 logs/<worker>.<incarnation>.log
 """
 
@@ -29,8 +30,9 @@ from typing import Any
 import numpy as np
 
 from amp_runtime.config.schema import Config
+from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import StageResult
-from amp_runtime.errors import OutputError, UsageError
+from amp_runtime.errors import OutputError, ParametersError, UsageError
 from amp_runtime.processes.blas import blas_kernel
 from amp_runtime.processes.plan import Plan
 from amp_runtime.rows.spec import Array
@@ -50,32 +52,39 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.config = path / "config.yaml"
         self.logs = path / "logs"
         self.plan = path / "plan.json"
         self.metrics = path / "metrics.jsonl"
         self.report = path / "report.txt"
         self.parameters = path / "parameters.safetensors"
+        self.evaluations = path / "evaluations.jsonl"
         self._manifest: dict[str, Any] = {}
 
     @staticmethod
     def create(
-        config: Config, overrides: Sequence[str], cores: Sequence[int], notes: Sequence[str] = ()
+        config: Config,
+        overrides: Sequence[str],
+        cores: Sequence[int],
+        notes: Sequence[str] = (),
+        base: Path | None = None,
     ) -> RunFolder:
         """Make a fresh folder and write what is known before the run.
 
         Args:
             notes: what a reader of the manifest should know beside it.
+            base: where the folder is made; None: in `runtime.runs`.
         Raises:
             OutputError: it cannot be made or written.
         """
         stem = f"{config.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-        base = Path(config.runtime.runs)
+        base = base or Path(config.runtime.runs)
         try:
             base.mkdir(parents=True, exist_ok=True)
             path = _fresh(base, stem)
             folder = RunFolder(path)
             folder.logs.mkdir()
-            (path / "config.yaml").write_text(config.to_yaml())
+            folder.config.write_text(config.to_yaml())
         except OSError as error:
             raise OutputError(
                 f"cannot make a run folder: {error.strerror}",
@@ -123,14 +132,32 @@ class RunFolder:
             "split": result.split.value,
             "epoch": result.epoch,
             "seconds": round(result.seconds, 3),
-            # NaN is no JSON; a metric that is not finite is null.
-            **{n: v if math.isfinite(v) else None for n, v in result.metrics.items()},
+            **_metrics(result),
             "examples": result.examples,
             "examples_per_s": round(result.examples_per_s, 1),
             "staleness": result.staleness,
             "complete": result.complete,
         }
         self._write(lambda: _append(self.metrics, json.dumps(line) + "\n"))
+
+    def add_evaluation(
+        self, result: StageResult, overrides: Sequence[str], folder: RunFolder
+    ) -> None:
+        """Append to `evaluations.jsonl` what an evaluation of this run came to.
+
+        Args:
+            folder: of the evaluation itself.
+        """
+        line = {
+            "time": datetime.now().astimezone().isoformat(timespec="seconds"),
+            "split": result.split.value,
+            "overrides": list(overrides),
+            **_metrics(result),
+            "examples": result.examples,
+            "seconds": round(result.seconds, 3),
+            "folder": str(folder.path.relative_to(self.path)),
+        }
+        self._write(lambda: _append(self.evaluations, json.dumps(line) + "\n"))
 
     def finish(self, why: str, exit_code: int) -> None:
         """Record how the run ended."""
@@ -155,6 +182,33 @@ class RunFolder:
         }
 
         self._write(lambda: _replace(self.parameters, save(arrays)))
+
+    def read_parameters(self) -> NodeParameters:
+        """Return the final parameters, as `write_parameters` was given them.
+
+        Raises:
+            UsageError: the run left none.
+            ParametersError: the file is damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            arrays = load(self.parameters.read_bytes())
+        except FileNotFoundError:
+            raise UsageError(
+                f"run {self.path} has no {self.parameters.name}",
+                fix="a run leaves its parameters when it ends without a failure; name another",
+            ) from None
+        except (OSError, SafetensorError) as error:
+            raise ParametersError(
+                f"cannot be read: {error}", where=str(self.parameters), fix="train the run again"
+            ) from error
+        parameters: dict[str, dict[str, Array]] = {}
+        for name, array in arrays.items():
+            node, _, parameter = name.partition(".")  # no node's name has a dot
+            parameters.setdefault(node, {})[parameter] = array
+        return parameters
 
     def _write_manifest(self) -> None:
         text = json.dumps(self._manifest, indent=1) + "\n"
@@ -192,6 +246,11 @@ def _replace(path: Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):  # the first error is the one to be told
             temporary.unlink(missing_ok=True)
+
+
+def _metrics(result: StageResult) -> dict[str, float | None]:
+    """Return the metrics for JSON, where NaN is none: one that is not finite is null."""
+    return {n: v if math.isfinite(v) else None for n, v in result.metrics.items()}
 
 
 def _append(path: Path, text: str) -> None:

@@ -154,6 +154,14 @@ class SendParameters(Record, verb="send-parameters"):
 
 
 @dataclass(frozen=True, slots=True)
+class SetParameters(Record, verb="set-parameters"):
+    """Go on from these parameters; the next barrier acknowledges it."""
+
+    node: str
+    arrays: Arrays
+
+
+@dataclass(frozen=True, slots=True)
 class Stop(Record, verb="stop"):
     """Leave your loop and exit with status 0."""
 

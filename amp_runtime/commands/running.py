@@ -1,0 +1,54 @@
+"""What the verbs that start workers have in common."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from amp_runtime.errors import OutputError
+from amp_runtime.graph.placement import Placement, process_per_node
+from amp_runtime.output.run_folder import RunFolder
+from amp_runtime.prepare import Prepared
+from amp_runtime.processes.launch import usable_cores
+from amp_runtime.processes.signals import as_error
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the nodes of a run are.
+
+    Attributes:
+        words: the same, for the first line of the console.
+        notes: what a user should know about it.
+    """
+
+    placement: Placement
+    cores: Sequence[int]
+    words: str
+    notes: Sequence[str]
+
+
+def place(prepared: Prepared) -> Placed:
+    """Deal the nodes to the cores that this process may use."""
+    cores = usable_cores()
+    placement = process_per_node(prepared.wiring, cores)
+    n_workers, n_cores = len(placement.workers), len(cores)
+    shared = f"{n_workers} workers share {n_cores} core{'s' if n_cores > 1 else ''}"
+    words = (
+        f"{len(prepared.wiring.nodes)} nodes, one process each, on cores "
+        f"{', '.join(map(str, cores))}"
+    )
+    return Placed(placement, cores, words, [shared] if n_workers > n_cores else [])
+
+
+@contextlib.contextmanager
+def told_to(folder: RunFolder) -> Iterator[None]:
+    """Record in a folder's manifest what made the command fail."""
+    try:
+        yield
+    except BaseException as error:
+        failure = as_error(error)
+        with contextlib.suppress(OutputError):  # the first failure is the one to be told
+            folder.finish(failure.line(), failure.exit_code)
+        raise
