@@ -171,9 +171,12 @@ STEPS = (
 )  # fmt: skip
 
 
-def build(recipe: Sequence[Step], *, batch: int = 1, lr: float = 0.1) -> Wiring:
+def build(
+    recipe: Sequence[Step], *, batch: int = 1, lr: float = 0.1, update_every: int = 3
+) -> Wiring:
     """Return the model of a recipe, in float64."""
-    training = {"optimizer": {"name": "sgd", "lr": lr, "momentum": 0.5}, "update_every": 3}
+    sgd = {"name": "sgd", "lr": lr, "momentum": 0.5}
+    training = {"optimizer": sgd, "update_every": update_every}
     graph = Graph(Registry(), fields=FIELDS, batch=batch, dtype="float64", training=training)
     graph.state(step=4, visit=3, mark=1)
     maker, still = Maker(graph), {"visit": 0, "mark": 0}

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import random_graphs
-from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from random_graphs import STEPS, build
+from random_runs import EVERYTHING, N_TRAIN, data, quick, recipes, run_settings, scripted
 from scripted import Delivery, ScriptedRun
 
 from amp_runtime.control.controller import ControllerSettings
@@ -23,77 +24,11 @@ from amp_runtime.nodes.updates import Schedule
 from amp_runtime.reference import Reference
 from workers.registry import Registry
 
-N_TRAIN, N_VALID, UPDATE_EVERY = 6, 3, 3
-
-recipes = st.lists(
-    st.tuples(
-        st.integers(0, len(STEPS) - 1), st.integers(0, 9), st.integers(0, 5), st.integers(1, 3)
-    ),
-    max_size=9,
-)
-EVERYTHING = [(what, 7 * what, what, 1 + what % 3) for what in range(2 * len(STEPS))]
-quick = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-
-
-def run_settings(schedule=Schedule.SYNCHRONOUS, **options: Any) -> ControllerSettings:
-    return ControllerSettings(
-        **{"schedule": schedule, "update_every": UPDATE_EVERY, "seed": 11, **options}
-    )
-
-
-def placed(wiring: Wiring, seed: int) -> list[int]:
-    """Return random peers for all nodes; every peer from 1 on has one."""
-    generator, n = random.Random(seed), len(wiring.nodes)
-    n_peers = generator.randint(1, n)
-    peers = [*range(1, n_peers + 1), *(generator.randint(1, n_peers) for _ in range(n - n_peers))]
-    generator.shuffle(peers)
-    return peers
-
 
 def reference(wiring: Wiring, given: ControllerSettings, seed: int = 0) -> Reference:
     """Return a reference that has run to its end."""
-    run = Reference(
-        wiring,
-        Registry(),
-        random_graphs.examples(N_TRAIN, seed),
-        random_graphs.examples(N_VALID, seed + 1),
-        given,
-    )
+    run = Reference(wiring, Registry(), *data(seed), given)
     run.run()
-    return run
-
-
-def scripted(
-    wiring: Wiring, given: ControllerSettings, seed: int, delivery: Delivery
-) -> ScriptedRun:
-    """Return a run over hosts that has come to its end, with all that must hold asserted."""
-    run = ScriptedRun.of(
-        wiring,
-        random_graphs.examples(N_TRAIN, 0),
-        random_graphs.examples(N_VALID, 1),
-        given,
-        placed(wiring, seed),
-        seed=seed,
-        delivery=delivery,
-    )
-    flight = run.controller.in_flight
-
-    def check() -> None:
-        assert flight.instances <= given.max_active_keys
-        assert flight.rows <= flight.max_rows or flight.instances == 1
-
-    run.after_event = check
-    run.run()
-    flight.assert_drained()
-    run.controller.assert_invariants()
-    for host in run.hosts.values():
-        host.assert_invariants()
-        assert (host.arena.live, host.parked_rows, host.idle) == (0, 0, True)
-        for node in host.nodes.values():
-            assert node.stash.open_positions().tolist() == []
-    trained = sum(r.examples for r in run.results if r.split == "train")
-    assert trained == N_TRAIN * given.max_epochs
-    assert all(r.complete for r in run.results)
     return run
 
 

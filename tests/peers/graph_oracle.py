@@ -1,0 +1,260 @@
+"""What PyTorch makes of any graph: the oracle of the random ones.
+
+The rows of one example walk through the specification of the graph, one by one: a row's
+state is a dict, its payload are tensors, and autograd keeps what the way back needs. No
+batch, slot, stash or class of ours takes part. A kind is one function:
+
+    @kind
+    def <kind>(walk, node, port, row) -> [(output port, row), ...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from amp_runtime.data.dataset import Dataset
+from amp_runtime.graph.wiring import (
+    CONTROLLER_NODE,
+    POSITION,
+    InputSpec,
+    NodeSpec,
+    PerExample,
+    Wiring,
+)
+
+Parameters = Mapping[str, Mapping[str, np.ndarray]]
+State = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Row:
+    state: State
+    payload: dict[str, torch.Tensor]
+
+    @property
+    def x(self) -> torch.Tensor:
+        """The only array of the payload."""
+        (x,) = self.payload.values()
+        return x
+
+    def become(self, x: torch.Tensor) -> Row:
+        return Row(self.state, {"x": x})
+
+
+@dataclass
+class Walk:
+    """One example on its way.
+
+    Attributes:
+        parameters: {node: {parameter: tensor}}.
+        fields: {field: [elements, *shape]} of this example.
+        waiting: {(node, state): {port: row}} of joins.
+        loss: the sum of all losses.
+    """
+
+    parameters: Mapping[str, Mapping[str, torch.Tensor]]
+    fields: Mapping[str, np.ndarray]
+    waiting: dict[Any, dict[str, Row]] = field(default_factory=dict)
+    loss: torch.Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+
+    def through(self, wiring: Wiring) -> torch.Tensor:
+        """Return the loss of the example once all its rows have come to an end."""
+        target = {(e.source, e.source_port): (e.target, e.target_port) for e in wiring.edges}
+        leaving = [(CONTROLLER_NODE, i.name, r) for i in wiring.inputs for r in self.injected(i)]
+        while leaving:
+            source, output, row = leaving.pop()
+            number, port = target[source, output]
+            node = wiring.nodes[number]
+            leaving += [(number, *left) for left in KINDS[node.kind](self, node, port, row)]
+        assert not self.waiting, "rows wait in a join for others that do not exist"
+        return self.loss
+
+    def injected(self, given: InputSpec) -> list[Row]:
+        n_rows = 1 if given.each == PerExample else len(self.fields[given.each])
+        return [
+            Row(
+                {column: self._column(what, n) for column, what in given.state.items()},
+                {
+                    array: torch.zeros(given.spec.arrays[array].shape, dtype=torch.float64)
+                    if name is None
+                    else torch.tensor(self.fields[name][n])
+                    for array, name in given.payload.items()
+                },
+            )
+            for n in range(n_rows)
+        ]
+
+    def _column(self, what: str | int, n: int) -> int:
+        if what == POSITION:
+            return n
+        return what if isinstance(what, int) else int(self.fields[what][n])
+
+    # ---- what kinds ask for
+
+    def call(self, function: str, state: State) -> Any:
+        """Return what a function on states says of one row."""
+        module, name = function.split(":")
+        columns = {column: np.array([value]) for column, value in state.items()}
+        return getattr(import_module(module), name)(columns, self)
+
+    def take(self, name: str, columns: Mapping[str, Any], index: Any = 0) -> np.ndarray:
+        """Stand in for a structure arena: return element `index` of a field, [1, *shape]."""
+        if name.startswith("len("):
+            return np.array([len(self.fields[name[4:-1]])])
+        return self.fields[name][np.broadcast_to(index, 1)]
+
+    def joined(self, node: NodeSpec, port: str, row: Row) -> list[torch.Tensor]:
+        """Return what has come with this state on all ports, in their order; [] until then."""
+        key = (node.name, *sorted(row.state.items()))
+        rows = self.waiting.setdefault(key, {})
+        assert port not in rows, f"two rows with one state at {node.name!r}, port {port!r}"
+        rows[port] = row
+        if len(rows) < len(node.inputs):
+            return []
+        del self.waiting[key]
+        return [rows[name].x for name in node.inputs]
+
+
+def loss_and_gradients(
+    wiring: Wiring, parameters: Parameters, examples: Dataset
+) -> tuple[float, Parameters]:
+    """Return the mean loss per example, and its gradient for every parameter."""
+    tensors = {
+        node: {name: torch.tensor(a, requires_grad=True) for name, a in arrays.items()}
+        for node, arrays in parameters.items()
+    }
+    loss = torch.zeros((), dtype=torch.float64)
+    for number in np.arange(len(examples)):
+        fields = {name: examples.gather(name, number[None]).values for name in examples.fields}
+        loss = loss + Walk(tensors, fields).through(wiring) / len(examples)
+    if loss.requires_grad:
+        loss.backward()
+    return loss.item(), {
+        node: {name: _gradient(tensor) for name, tensor in some.items()}
+        for node, some in tensors.items()
+    }
+
+
+def _gradient(tensor: torch.Tensor) -> np.ndarray:
+    return np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy()
+
+
+# -------------------------------------------------------------------------------- kinds
+
+Leaving = Sequence[tuple[str, Row]]
+Kind = Callable[[Walk, NodeSpec, str, Row], Leaving]
+KINDS: dict[str, Kind] = {}
+
+
+def kind(function: Kind) -> Kind:
+    KINDS[function.__name__] = function
+    return function
+
+
+@kind
+def embedding(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return [("y", row.become(walk.parameters[node.name]["table"][row.x]))]
+
+
+@kind
+def linear(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    parameters = walk.parameters[node.name]
+    y = row.x @ parameters["weight"]
+    if node.options["bias"]:
+        y = y + parameters["bias"]
+    if node.options["activation"]:
+        y = getattr(torch, node.options["activation"])(y)
+    return [("y", row.become(y))]
+
+
+@kind
+def layer_norm(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    gain, bias = (walk.parameters[node.name][name] for name in ("gain", "bias"))
+    y = functional.layer_norm(row.x, row.x.shape, gain, bias, node.options["eps"])
+    return [("y", row.become(y))]
+
+
+@kind
+def relu(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return [("y", row.become(torch.relu(row.x)))]
+
+
+@kind
+def concat(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    parts = walk.joined(node, port, row)
+    return [("y", row.become(torch.cat(parts)))] if parts else []
+
+
+@kind
+def add(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    parts = walk.joined(node, port, row)
+    return [("y", row.become(torch.stack(parts).sum(0)))] if parts else []
+
+
+@kind
+def multiply(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    parts = walk.joined(node, port, row)
+    return [("y", row.become(torch.stack(parts).prod(0)))] if parts else []
+
+
+@kind
+def bcast(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return [(output, row) for output in node.outputs]
+
+
+@kind
+def cond(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    (chosen,) = walk.call(node.options["choose"], row.state)
+    return [(list(node.outputs)[int(chosen)], row)]
+
+
+@kind
+def phi(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return [("y", row)]
+
+
+@kind
+def isu(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    changed = walk.call(node.options["update"], row.state)
+    return [("y", Row(row.state | {name: int(v[0]) for name, v in changed.items()}, row.payload))]
+
+
+@kind
+def sink(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return []
+
+
+def target(walk: Walk, node: NodeSpec, row: Row, option: str) -> torch.Tensor:
+    """Return what a loss compares a row with."""
+    index = node.options["index"]
+    at = 0 if index is None else row.state[index]
+    return torch.tensor(walk.fields[node.options[option]][at])
+
+
+@kind
+def softmax_cross_entropy(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    walk.loss = walk.loss + functional.cross_entropy(row.x, target(walk, node, row, "label").long())
+    return []
+
+
+@kind
+def squared_error(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    wanted = target(walk, node, row, "target").reshape(row.x.shape)
+    walk.loss = walk.loss + functional.mse_loss(row.x, wanted, reduction="sum")
+    return []
+
+
+@kind
+def sigmoid_cross_entropy(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    wanted = target(walk, node, row, "target").reshape(row.x.shape)
+    walk.loss = walk.loss + functional.binary_cross_entropy_with_logits(
+        row.x, wanted, reduction="sum"
+    )
+    return []
