@@ -68,13 +68,11 @@ class Joining(Node):
         self._answered.append(positions)
         parts: Sequence[Payload | None] = [None] * len(self._ports)
         if gradient is not None:
-            parts = self.divide(positions, gradient)
+            divided = zip(self._ports, self.divide(positions, gradient), strict=True)
+            parts = [self.wanted(port, part, "divide") for port, part in divided]
         return [
-            Answer(
-                self.stash.take(f"return_to.{number}", positions),
-                parts[number] if name in self.context.wants_gradient else None,
-            )
-            for number, name in enumerate(self._ports)
+            Answer(self.stash.take(f"return_to.{number}", positions), part)
+            for number, part in enumerate(parts)
         ]
 
     def accumulate(self) -> None:

@@ -48,7 +48,8 @@ class Loss(Node):
         wants = mode is Mode.TRAIN and port in self.context.wants_gradient
         metrics, gradient = self.measure(rows, wants)
         add_metrics(self._metrics[mode], metrics)
-        return (Answer(rows.return_to, gradient),)
+        answer = self.wanted(port, gradient, "measure") if wants else None
+        return (Answer(rows.return_to, answer),)
 
     def target(self, rows: Rows, field: str, index: str | None) -> Array:
         """Return the element of a structure field that each row is compared with.

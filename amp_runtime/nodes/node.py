@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from amp_runtime import names
-from amp_runtime.errors import InvariantError, UserFunctionError, VerifyError
+from amp_runtime.errors import InvariantError, NodeError, UserFunctionError, VerifyError
 from amp_runtime.nodes.statistics import Metrics
 from amp_runtime.nodes.updates import UpdatePolicy
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Answer, Emission, Mode, Payload, Rows
@@ -231,6 +231,27 @@ class Node(ABC):
             columns[:, ADDRESS_COLUMNS + width :] = state
             self.stash.put(positions, {"emitted": state})
         return columns
+
+    def wanted(self, port: str, gradient: Payload | None, by: str) -> Payload | None:
+        """Return what goes back to the rows of `port`: null where nobody uses a gradient.
+
+        Args:
+            gradient: what the kind gave for them.
+            by: its method.
+        Raises:
+            NodeError: it gave none, but parameters lie before it: they would not train.
+        """
+        if port not in self.context.wants_gradient:
+            return None
+        # Whole numbers have no gradient: a kind that takes only these has none to give.
+        floats = any(a.dtype != "int32" for a in self.context.inputs[port].arrays.values())
+        if gradient is None and floats:
+            raise NodeError(
+                f"{by} returned None for port {port!r}, but there are parameters before it to train",
+                where=f"node {self.name!r} (kind {self.context.kind})",
+                fix="return a gradient, of zeros where it is zero",
+            )
+        return gradient
 
     def state_function(self, name: str) -> StateFunction:
         """Return the function on states that an option names."""

@@ -66,7 +66,8 @@ class OneToOne(Node):
         if gradient is not None:
             saved = {name: self.stash.take(name, positions) for name in self._saved}
             wants_input = "x" in self.context.wants_gradient
-            input_gradient = self.backpropagate(saved, gradient, wants_input)
+            found = self.backpropagate(saved, gradient, wants_input)
+            input_gradient = self.wanted("x", found, "backpropagate")
         return (Answer(self.stash.take("return_to", positions), input_gradient),)
 
     def accumulate(self) -> None:
