@@ -247,9 +247,9 @@ class Node(ABC):
         floats = any(a.dtype != "int32" for a in self.context.inputs[port].arrays.values())
         if gradient is None and floats:
             raise NodeError(
-                f"{by} returned None for port {port!r}, but there are parameters before it to train",
+                f"{by} returned None for port {port!r}, but parameters before it need a gradient",
                 where=f"node {self.name!r} (kind {self.context.kind})",
-                fix="return a gradient, of zeros where it is zero",
+                fix="return zeros where it is zero",
             )
         return gradient
 

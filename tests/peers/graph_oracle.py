@@ -20,14 +20,8 @@ import torch
 from torch.nn import functional
 
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.graph.wiring import (
-    CONTROLLER_NODE,
-    POSITION,
-    InputSpec,
-    NodeSpec,
-    PerExample,
-    Wiring,
-)
+from amp_runtime.graph import POSITION, PerExample
+from amp_runtime.graph.wiring import CONTROLLER_NODE, InputSpec, NodeSpec, Wiring
 
 Parameters = Mapping[str, Mapping[str, np.ndarray]]
 State = dict[str, int]

@@ -60,7 +60,7 @@ def answers_of(kind: type, wants: list[str] | None = None):
 def test_none_where_a_gradient_is_used_names_node_kind_method_and_port(kind, method, port):
     said = (
         rf"node 'suspect' \(kind {re.escape(__name__)}:{kind.__name__}\): {method} returned None "
-        rf"for port '{port}', but there are parameters before it"
+        rf"for port '{port}', but parameters before it need"
     )
     with pytest.raises(NodeError, match=said):
         answers_of(kind)
