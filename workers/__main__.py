@@ -63,7 +63,7 @@ def main() -> int:
         kinds=",".join(plan.wiring.nodes[i].kind for i in place.nodes),
         blas=kernel,
         blas_threads=threads,
-        rss_mb=rss_bytes() / 2**20,
+        rss_mb=rss_bytes() / 1e6,
     )
     cores = sorted(os.sched_getaffinity(0))
     return loop.run(Hello(given.worker, os.getpid(), cores, threads, kernel, rss_bytes()))

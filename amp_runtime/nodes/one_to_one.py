@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from amp_runtime.errors import ParametersError
+from amp_runtime.nodes.generators import node_generator
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.updates import LocalUpdates
@@ -93,7 +94,7 @@ class Parameterised(OneToOne):
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
         dtype = np.dtype(context.dtype)
-        generator = np.random.default_rng(parameter_seed(context.seed, context.name))
+        generator = node_generator(context.seed, context.name)
         self.parameters: dict[str, Array] = {
             name: np.ascontiguousarray(array, dtype)
             for name, array in self.initial_parameters(generator).items()
@@ -190,11 +191,6 @@ class Parameterised(OneToOne):
             gradient[...] = 0
         self.version += 1
         self.updates.stepped(left_over=left_over)
-
-
-def parameter_seed(seed: int, name: str) -> list[int]:
-    """Return the seed of a node's parameters: of the run's seed and its name alone."""
-    return [seed, *name.encode()]
 
 
 def uniform(generator: np.random.Generator, bound: float, shape: tuple[int, ...]) -> Any:

@@ -106,6 +106,13 @@ def test_each_log_tells_its_nodes_story(finished):
         assert "reason='the run is over'" in lines[-2]
 
 
+def test_a_worker_that_is_ready_holds_at_most_40_mb(finished):
+    logs = (finished["folder"] / "logs").glob("*.log")
+    said = {log.name: re.search(r" started .* rss_mb=(\S+)", log.read_text()) for log in logs}
+    held = {name: float(match[1]) for name, match in said.items()}
+    assert max(held.values()) < 40, held
+
+
 def test_the_folder_holds_everything(finished):
     folder = finished["folder"]
     assert sorted(path.name for path in folder.iterdir()) == [
