@@ -245,6 +245,9 @@ def controller_settings(config: Config) -> ControllerSettings:
     return ControllerSettings(
         seed=config.seed,
         max_epochs=training.max_epochs,
+        max_examples=training.max_examples,
+        max_minutes=training.max_minutes,
+        max_age=training.max_age,
         max_active_keys=training.max_active_keys,
         max_active_rows=None if rows == "auto" else rows,
         update_every=training.update_every,

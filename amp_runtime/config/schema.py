@@ -33,6 +33,8 @@ from amp_runtime.checking.rules import (
 from amp_runtime.config.yaml_reader import Document, read_file, write_text
 
 MAX_S = 86_400.0
+MAX_MINUTES = 525_600.0
+MAX_BATCH = 1_000_000
 
 
 def key(doc: str, *, unit: str = "", words: str = "", **limits: Any) -> Any:
@@ -81,7 +83,10 @@ class DataSection(OpenSection):
     """Which examples to train on. All other keys are options of the source."""
 
     source: Annotated[FunctionName, key("what generates the examples")]
-    batch: Annotated[Count, key("injected, aged and retired together", unit="examples")] = 1
+    batch: Annotated[
+        int,
+        key("injected, aged and retired together", unit="examples", ge=1, le=MAX_BATCH),
+    ] = 1
 
 
 class OptimizerSection(OpenSection):
@@ -140,7 +145,27 @@ class TrainingSection(Section):
         ),
     ] = "auto"
     optimizer: Annotated[OptimizerSection, key("how a node updates its parameters")]
+    max_age: Annotated[
+        Count | None,
+        key(
+            "an instance of training waits while its number is so far beyond that of the oldest "
+            "in flight: bounds staleness where instances differ in size",
+            unit="instances",
+        ),
+    ] = None
     max_epochs: Annotated[Count, key("passes over the training data at most", unit="epochs")] = 10
+    max_examples: Annotated[
+        Count | None, key("trained on at most, over all epochs; then stop", unit="examples")
+    ] = None
+    max_minutes: Annotated[
+        float | None,
+        key(
+            "of training; then what is in flight is finished, validated and written",
+            unit="minutes",
+            gt=0,
+            le=MAX_MINUTES,
+        ),
+    ] = None
     target: Annotated[TargetSection | None, key("stop early when a metric gets there")] = None
 
 

@@ -57,6 +57,10 @@ class ControllerSettings:
     """The options of a run that the controller obeys.
 
     Attributes:
+        max_examples: trained on over all epochs; None: no limit.
+        max_minutes: of training, after which nothing is injected; None: no limit.
+        max_age: how far the number of an instance of training may be beyond that of the
+            oldest in flight, less one; None: no limit.
         max_active_rows: None: 4 x max_active_keys x the mean rows of an instance.
         update_every: examples per step under the synchronous schedule.
         evaluate: go through this split once, forward only, instead of training.
@@ -66,6 +70,9 @@ class ControllerSettings:
 
     seed: int = 0
     max_epochs: int = 1
+    max_examples: int | None = None
+    max_minutes: float | None = None
+    max_age: int | None = None
     max_active_keys: int = 4
     max_active_rows: int | None = None
     update_every: int = 100
@@ -83,6 +90,8 @@ class _Stage:
     epoch: int
     mode: Mode
     feed: Feed
+    n_examples: int
+    """Of the split; a limit may cut the feed."""
     started: float
     before: Mapping[int, WorkerReport]
     """The reports at the barrier before it."""
@@ -144,6 +153,7 @@ class Controller:
         self._next_instance = 0
         self._unsent: list[Retirement] = []
         self._retired_examples = 0
+        self._began = now
         self._barrier = 0
         self._flushing_step = False
         self._setting_parameters = False
@@ -318,6 +328,7 @@ class Controller:
 
     def _begin(self, now: float) -> list[Action]:
         self._life.to(ControllerStatus.RUNNING)
+        self._began = now
         if (split := self.settings.evaluate) is not None:
             if not len(self._dataset(split)):
                 self._why = "no examples to evaluate"
@@ -334,11 +345,14 @@ class Controller:
         dataset = self._dataset(split)
         training = split is Split.TRAIN and self.settings.evaluate is None
         order = dataset.order(self.settings.seed, epoch) if training else np.arange(len(dataset))
+        if training and self.settings.max_examples is not None:
+            order = order[: self.settings.max_examples - self._retired_examples]
         self._stage = _Stage(
             split,
             epoch,
             Mode.TRAIN if training else Mode.EVALUATE,
             Feed(self.wiring, dataset, order, self._next_instance),
+            len(dataset),
             now,
             dict(self.reports),
             Tally.since(self.reports),
@@ -376,10 +390,10 @@ class Controller:
                 now - stage.started,
                 self.reports,
                 stage.mode,
-                stage.feed.n_examples,
+                stage.n_examples,
             )
             actions.append(StageDone(result))
-            self._why = self._why or self._reason_to_end(stage, result)
+            self._why = self._why or self._reason_to_end(stage, result, now)
         if self._why or self._stop_reason:
             self._life.to(ControllerStatus.COLLECTING)
             self._why = self._stop_reason or self._why
@@ -397,7 +411,7 @@ class Controller:
             self._start_stage(Split.TRAIN, stage.epoch + 1, now)
         return actions + self._inject(now)
 
-    def _reason_to_end(self, stage: _Stage, result: StageResult) -> str:
+    def _reason_to_end(self, stage: _Stage, result: StageResult, now: float) -> str:
         if self.settings.evaluate is not None:
             return "evaluated"
         if stage.split is Split.TRAIN and len(self._valid):
@@ -414,7 +428,22 @@ class Controller:
         if stage.epoch >= self.settings.max_epochs:
             n = self.settings.max_epochs
             return f"{n} epoch{'s'[: n > 1]} done"
+        return self._limit_reached(now)
+
+    def _limit_reached(self, now: float) -> str:
+        """Return which limit has ended training, in words; '' while none has."""
+        most, minutes = self.settings.max_examples, self.settings.max_minutes
+        if most is not None and self._retired_examples >= most:
+            return f"max_examples reached: {self._retired_examples} examples"
+        if minutes is not None and now - self._began >= 60 * minutes:
+            return f"max_minutes reached: {minutes:g} minutes"
         return ""
+
+    def _time_is_up(self, stage: _Stage, now: float) -> bool:
+        """Whether training may inject no more; what is trained is validated all the same."""
+        minutes = self.settings.max_minutes
+        training = stage.mode is Mode.TRAIN
+        return training and minutes is not None and now - self._began >= 60 * minutes
 
     def _finish(self) -> list[Action]:
         self._life.to(ControllerStatus.FINISHED)
@@ -428,11 +457,14 @@ class Controller:
         """Admit what may be admitted; ask for a barrier where the stage is over."""
         stage = self._current_stage()
         actions: list[Action] = []
-        while not self._stop_reason:
+        stopping = bool(self._stop_reason) or self._time_is_up(stage, now)
+        while not stopping:
             n_rows, n_examples = stage.feed.upcoming()
             if not len(n_rows):
                 break
             count = self.in_flight.admissible(n_rows)
+            if stage.mode is Mode.TRAIN and (max_age := self.settings.max_age) is not None:
+                count = min(count, self.in_flight.span_left(stage.feed.next_instance, max_age))
             if self._synchronous(stage):
                 left = self.settings.update_every - stage.step_examples
                 started_before = np.cumsum(n_examples) - n_examples
@@ -447,7 +479,7 @@ class Controller:
         if self.in_flight.instances:
             return actions
         self.in_flight.assert_drained()
-        ended = bool(self._stop_reason) or not len(stage.feed.upcoming()[0])
+        ended = stopping or not len(stage.feed.upcoming()[0])
         step = stage.step_examples if self._synchronous(stage) else 0
         if step and not ended:
             self._flushing_step = True

@@ -84,6 +84,12 @@ class Feed:
     def n_examples(self) -> int:
         return len(self._order)
 
+    @property
+    def next_instance(self) -> int:
+        """The number of the next prepared instance; `upcoming` must have shown one."""
+        assert self._block is not None
+        return int(self._block.instances[self._at])
+
     def upcoming(self) -> tuple[Int64, Int32]:
         """Return rows and examples of the next prepared instances; empty at the end."""
         if self._block is None or self._at == len(self._block.instances):

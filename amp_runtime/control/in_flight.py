@@ -95,6 +95,16 @@ class InFlight:
         self._table.remove(retired.astype(np.int64))
         return Retirement(retired, n_examples)
 
+    def span_left(self, next_instance: int, max_age: int) -> int:
+        """Return how many instances from `next_instance` on are younger than `max_age`.
+
+        Age is counted in instances from the oldest in flight, or from the next where
+        none is.
+        """
+        live = self._table.instances()
+        oldest = int(live.min()) if len(live) else next_instance
+        return max(max_age - (next_instance - oldest), 0)
+
     def oldest(self) -> list[int]:
         """Return the numbers of up to five instances in flight, oldest first."""
         return [int(i) for i in np.sort(self._table.instances())[:5]]

@@ -161,7 +161,11 @@ def test_nodes_get_the_training_defaults_and_only_what_was_set_for_them(load):
         ("model.builder=a.b", "must be text (NAME or package.module:function), not 'a.b'"),
         ("model.builder=a:b:c", "not 'a:b:c'"),
         ("model=rnn", "model: must be a mapping, not 'rnn'"),
-        ("data.batch=0", "data.batch: must be a whole number (at least 1), not 0"),
+        ("data.batch=0", "data.batch: must be a whole number (at least 1, at most 1000000), not 0"),
+        ("data.batch=2147483648", "(at least 1, at most 1000000), not 2147483648"),
+        ("training.max_age=0", "must be a whole number or null (at least 1), not 0"),
+        ("training.max_examples=0", "must be a whole number or null (at least 1), not 0"),
+        ("training.max_minutes=0", "a number or null (above 0, at most 525600), not 0"),
         ("training.max_active_keys=0", "(at least 1, at most 1000000), not 0"),
         (
             "training.max_active_rows=few",
@@ -219,7 +223,7 @@ training:
         "x.yaml:2: seed: must be a whole number (at least 0, at most 4294967295), not '3'",
         "x.yaml:3: verify: no is true or false to some readers: write that, or quote it",
         "x.yaml:4: model.builder: is missing: text (NAME or package.module:function) is required",
-        "x.yaml:5: data.batch: must be a whole number (at least 1), not true",
+        "x.yaml:5: data.batch: must be a whole number (at least 1, at most 1000000), not true",
         "x.yaml:8: training.max_active_keys: duplicate key, first on line 7",
         "x.yaml:9: training.optimizer.lr: .nan is not a finite number",
         "x.yaml: name: is missing: text (letters, digits, . _ and -, at most 64, "

@@ -709,3 +709,124 @@ def test_parameters_that_take_too_long_name_who_owes_them():
     controller.on_record(Parameters(0, "embedding", {}), 0.0)
     with pytest.raises(StallError, match=r"collecting: no word for 4 s from embedding.*linear-2; "):
         controller.on_tick(4.1)
+
+
+# ------------------------------------------------------------------------------- limits
+
+
+def test_max_examples_cuts_the_epoch_in_the_middle_of_an_instance_and_validates():
+    settings = replace(DEFAULT, max_epochs=9, max_examples=8)
+    play = Play.of(settings, lengths=[1] * 6, valid=3, wiring=chain(batch=4)).begun()
+    for _ in range(4):
+        play.run_stage().acknowledge()
+    play.collect()
+    assert [(r.split.value, r.epoch, r.examples, r.complete) for r in play.results] == [
+        ("train", 1, 6, True),
+        ("valid", 1, 3, True),
+        ("train", 2, 2, False),
+        ("valid", 2, 3, True),
+    ]
+    assert play.finished is not None
+    assert play.finished.why == "max_examples reached: 8 examples"
+    assert play.finished.parameters.keys() == {"linear"}
+
+
+def test_max_examples_at_the_end_of_an_epoch_begins_no_other():
+    play = Play.of(replace(DEFAULT, max_epochs=9, max_examples=5)).begun()
+    play.run_stage().acknowledge().collect()
+    assert [(r.examples, r.complete) for r in play.results] == [(5, True)]
+    assert play.finished is not None
+    assert play.finished.why == "max_examples reached: 5 examples"
+
+
+def test_max_minutes_stops_injection_finishes_what_is_in_flight_and_validates():
+    play = Play.of(replace(DEFAULT, max_epochs=9, max_minutes=2), valid=3)
+    play.now = 1000.0  # starting takes no time from training
+    play.begun()
+    play.now += 119.9
+    play.answer(0)
+    assert play.injected == [0, 1, 2]
+    play.now += 0.1
+    play.answer(1)
+    assert play.injected == [0, 1, 2]  # nothing new, and instance 2 is still waited for
+    assert play.status is ControllerStatus.RUNNING
+    play.now += 300.0
+    play.answer(2)
+    assert play.status is ControllerStatus.BARRIER
+    play.acknowledge()
+    assert (play.results[-1].examples, play.results[-1].complete) == (3, False)
+    play.run_stage().acknowledge().collect()
+    assert (play.results[-1].examples, play.results[-1].complete) == (3, True)
+    assert play.finished is not None
+    assert play.finished.why == "max_minutes reached: 2 minutes"
+
+
+def test_max_minutes_reached_while_validating_lets_it_end():
+    play = Play.of(replace(DEFAULT, max_epochs=9, max_minutes=1), valid=3).begun()
+    play.run_stage().acknowledge()
+    play.now += 60.0
+    play.run_stage().acknowledge().collect()
+    assert [(r.split.value, r.complete) for r in play.results] == [("train", True), ("valid", True)]
+    assert play.finished is not None
+
+
+def test_max_minutes_ends_a_synchronous_step_that_has_begun():
+    settings = replace(
+        DEFAULT, max_epochs=9, max_minutes=1, schedule=Schedule.SYNCHRONOUS, update_every=3
+    )
+    play = Play.of(settings).begun()
+    play.now += 60.0
+    play.answer(0, 1)
+    barrier = play.barrier()
+    assert (barrier.step_examples, barrier.reset_metrics) == (2, True)
+    play.acknowledge().collect()
+    assert play.finished is not None
+
+
+def test_a_target_that_is_reached_is_told_rather_than_a_limit():
+    settings = replace(DEFAULT, max_examples=5, target=Target("loss", at_most=9.0))
+    play = Play.of(settings).begun().run_stage().acknowledge({"loss": 5.0}).collect()
+    assert play.finished is not None
+    assert play.finished.why.startswith("target reached")
+
+
+def test_max_age_holds_an_instance_back_until_the_oldest_is_near_enough():
+    play = Play.of(replace(DEFAULT, max_active_keys=9, max_age=3), lengths=[1] * 8).begun()
+    assert play.injected == [0, 1, 2]
+    play.answer(1, 2)
+    assert play.injected == [0, 1, 2]  # 3 - 0 has reached 3
+    play.answer(0)
+    assert play.injected == [0, 1, 2, 3, 4, 5]
+    play.answer(3)
+    assert play.injected == [0, 1, 2, 3, 4, 5, 6]
+    play.answer(4, 5, 6)
+    assert play.injected == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_max_age_of_one_is_one_instance_at_a_time_and_does_not_hold_up_validation():
+    play = Play.of(replace(DEFAULT, max_age=1), lengths=[1] * 3, valid=3).begun()
+    assert play.injected == [0]
+    play.answer(0)
+    assert play.injected == [0, 1]
+    play.run_stage().acknowledge()
+    assert play.injected == [0, 1, 2, 3, 4]  # two of validation, as max_active_keys allows
+
+
+@given(
+    max_age=st.integers(1, 6),
+    max_active_keys=st.integers(1, 8),
+    order=st.lists(st.integers(0, 7), min_size=30, max_size=30),
+)
+def test_no_instance_is_ever_older_than_max_age(max_age, max_active_keys, order):
+    settings = replace(DEFAULT, max_active_keys=max_active_keys, max_age=max_age)
+    play = Play.of(settings, lengths=[1] * 20).begun()
+    for choice in order:
+        if play.status is not ControllerStatus.RUNNING:
+            break
+        assert max(play.out) - min(play.out) < max_age
+        assert len(play.out) <= max_active_keys
+        live = sorted(play.out)
+        play.answer(live[choice % len(live)])
+    while play.status is ControllerStatus.RUNNING:
+        play.answer(min(play.out))
+    assert play.injected == list(range(20))
