@@ -43,6 +43,11 @@ class Prepared:
     settings: ControllerSettings
     parameters: NodeParameters | None = None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the data source says to the user."""
+        return self.train.about.notes + self.valid.about.notes
+
 
 def prepare_file(path: str | os.PathLike[str], overrides: Sequence[str], kinds: Kinds) -> Prepared:
     """Load a config file with overrides, then the data, and build the graph.
@@ -153,6 +158,7 @@ def _graph(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Graph
     return Graph(
         kinds,
         fields={name: field.spec for name, field in train.fields.items()},
+        entries={name: len(words) for name, words in train.about.vocabularies.items()},
         batch=config.data.batch,
         dtype=config.dtype,
         training={**config.node_defaults(), "optimizer": parts.optimizer},

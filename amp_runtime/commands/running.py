@@ -20,7 +20,7 @@ class Placed:
 
     Attributes:
         words: the same, for the first line of the console.
-        notes: what a user should know about it.
+        notes: what a user should know about it, and about the data.
     """
 
     placement: Placement
@@ -39,7 +39,8 @@ def place(prepared: Prepared) -> Placed:
         f"{len(prepared.wiring.nodes)} nodes, one process each, on cores "
         f"{', '.join(map(str, cores))}"
     )
-    return Placed(placement, cores, words, [shared] if n_workers > n_cores else [])
+    notes = [*([shared] if n_workers > n_cores else []), *prepared.notes]
+    return Placed(placement, cores, words, notes)
 
 
 @contextlib.contextmanager

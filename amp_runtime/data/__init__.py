@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from amp_runtime.checking.function_options import function_options
 from amp_runtime.checking.rules import ConfigProblemsError, Problem
-from amp_runtime.data import list_reduction, pixels
+from amp_runtime.data import list_reduction, pixels, treebank
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import AmpError, DataError, nearest
 
@@ -28,6 +29,7 @@ VALID = "valid"
 SOURCES: Mapping[str, Source] = {
     "list_reduction": list_reduction.source,
     "pixels": pixels.source,
+    "treebank": treebank.source,
 }
 
 
@@ -76,7 +78,7 @@ def load_split(
     try:
         made = function(split, seed, **checked)
         if isinstance(made, Dataset):
-            return Dataset(made.fields, made.n_examples, place)
+            return replace(made, where=place)
         if isinstance(made, Iterable) and not isinstance(made, str | Mapping):
             return Dataset.from_examples(made, where=place)
     except AmpError as error:

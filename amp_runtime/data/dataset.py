@@ -11,16 +11,18 @@ numpy expression over rows, so that the controller injects at the speed of a cop
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from reprlib import repr as short_repr
 from typing import Any
 
 import numpy as np
 
+from amp_runtime.data.about import SILENT, About
 from amp_runtime.data.field import (
     Field,
     Scaled,
     as_rows,
+    check_values,
     checked_field,
     field_as,
     join_rows,
@@ -57,11 +59,13 @@ class Dataset:
         fields: the columns by name; all hold the same number of examples.
         n_examples: how many.
         where: names the data in errors, as in `data source pixels, split valid`.
+        about: what the source says beside the examples.
     """
 
     fields: Mapping[str, Field]
     n_examples: int
     where: str = ""
+    about: About = SILENT
 
     def __len__(self) -> int:
         return self.n_examples
@@ -110,7 +114,10 @@ class Dataset:
 
     @staticmethod
     def from_columns(
-        columns: Mapping[str, Array | tuple[Array, Array] | Scaled], *, where: str = ""
+        columns: Mapping[str, Array | tuple[Array, Array] | Scaled],
+        *,
+        where: str = "",
+        about: About = SILENT,
     ) -> Dataset:
         """Store columns as they are, without a look at single examples.
 
@@ -118,9 +125,10 @@ class Dataset:
             columns: by field name, either values `[examples, *shape]`, one row an
                 example, or a pair (values `[total, *shape]`, counts int `[examples]`),
                 or bytes that stand for floats, which stay bytes.
+            about: what holds for all of them.
         Raises:
-            DataError: counts that do not add up, columns of different length, or
-                values as in `from_examples`.
+            DataError: counts that do not add up, columns of different length, values
+                as in `from_examples`, or one that its vocabulary does not hold.
         """
         fields: dict[str, Field] = {}
         for name, column in columns.items():
@@ -146,7 +154,9 @@ class Dataset:
         lengths = {name: len(field) for name, field in fields.items()}
         if len(set(lengths.values())) > 1:
             raise DataError(f"columns hold different numbers of examples: {lengths}", where=where)
-        return Dataset(fields, next(iter(lengths.values()), 0), where)
+        for name, words in about.vocabularies.items():
+            check_values(name, fields[name], len(words), where)
+        return Dataset(fields, next(iter(lengths.values()), 0), where, about)
 
     # ------------------------------------------------------------------------ ways out
 
@@ -205,7 +215,7 @@ class Dataset:
         for name in self.fields:
             rows = self.gather(name, examples)
             fields[name] = Field(read_only(rows.values), offsets_of(rows.counts))
-        return Dataset(fields, len(examples), self.where)
+        return replace(self, fields=fields, n_examples=len(examples))
 
     def astype(self, dtype: str) -> Dataset:
         """Return the data set with its float fields in `dtype` (float32 or float64).
@@ -219,7 +229,7 @@ class Dataset:
             name: field_as(dtype, name, field, self.where) if field.spec.dtype != "int32" else field
             for name, field in self.fields.items()
         }
-        return Dataset(fields, self.n_examples, self.where)
+        return replace(self, fields=fields)
 
     def _check_range(self, examples: Int64) -> None:
         if len(examples) == 0:

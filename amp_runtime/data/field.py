@@ -188,6 +188,17 @@ def checked_field(name: str, values: Array, offsets: Int64, where: str) -> Field
     return Field(read_only(values.astype(dtype, copy=False)), offsets)
 
 
+def check_values(name: str, field: Field, n_values: int, where: str) -> None:
+    """Raise DataError where a field of ids holds one that is not 0 to n_values - 1."""
+    values = field.values
+    if (bad := (values < 0) | (values >= n_values)).any():
+        at, number, row = _first(bad, field.offsets)
+        raise DataError(
+            f"holds {values[at]} in row {row}: outside its vocabulary, 0 to {n_values - 1}",
+            where=place_of(where, number, name),
+        )
+
+
 def field_as(dtype: str, name: str, field: Field, where: str) -> Field:
     """Return a field of floats in `dtype`; no copy where it has it already.
 

@@ -103,6 +103,7 @@ class Graph:
     Args:
         kinds: finds node classes.
         fields: {field: spec} of the data set's examples.
+        entries: {field: how many values}, of fields of ids with a vocabulary.
         batch: examples per instance.
         dtype: `float32` or `float64`, of parameters and floating payloads.
         training: defaults of `optimizer`, `update_every`, `min_update_frequency`.
@@ -117,12 +118,14 @@ class Graph:
         kinds: Kinds,
         *,
         fields: Mapping[str, ArraySpec],
+        entries: Mapping[str, int] | None = None,
         batch: int = 1,
         dtype: str = "float32",
         training: Mapping[str, Any] | None = None,
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.fields = dict(fields)
+        self._entries = dict(entries or {})
         self.batch = batch
         self.dtype = dtype
         self._kinds = kinds
@@ -135,6 +138,20 @@ class Graph:
         self._edges: list[tuple[OutPort, InPort]] = []
 
     # ---- what a model's builder calls
+
+    def entries(self, field: str) -> int:
+        """Return how many values a field of ids takes: entries of an embedding, classes.
+
+        Raises:
+            GraphError: no such field, or the data source does not say.
+        """
+        spec = self._field(field, "")
+        if field not in self._entries:
+            raise GraphError(
+                f"the data source does not say how many values field {field!r} ({spec}) takes",
+                fix="set it as an option of the model",
+            )
+        return self._entries[field]
 
     def state(self, **bits: int) -> None:
         """Declare the model's state columns: name = bits that its values need."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_runtime.data import SOURCES, check_source, load_split
+from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import AmpError, ConfigError, DataError, FunctionNameError
 
@@ -283,4 +284,17 @@ def test_a_source_that_fails_is_named(source, options, message):
 
 def test_every_source_of_ours_takes_split_and_seed():
     for name in SOURCES:
-        check_source(name, {"path": "x"} if name == "pixels" else {})
+        check_source(name, {"path": "x"} if name in ("pixels", "treebank") else {})
+
+
+def test_what_a_source_says_beside_its_examples_stays_with_them():
+    about = About({"label": ("no", "yes")}, ("one was left out",))
+    data = Dataset.from_columns({"label": np.array([0, 1, 1])}, about=about)
+    assert data.astype("float64").about == data.subset(np.array([2, 0])).about == about
+    assert load_split(lambda split, seed: data, "train", 0, {}).about == about
+
+
+def test_an_id_outside_its_vocabulary_is_refused():
+    columns = {"token": (np.array([0, 1, 2, 1]), np.array([3, 1]))}
+    with pytest.raises(DataError, match=r"example 0, field 'token': holds 2 in row 2: .* 0 to 1"):
+        Dataset.from_columns(columns, about=About({"token": ("a", "b")}))

@@ -8,7 +8,7 @@ import pytest
 
 from amp_runtime.checking.rules import ConfigProblemsError
 from amp_runtime.config.schema import load_config
-from amp_runtime.errors import AmpError, BadOptionError, ConfigError, DataError
+from amp_runtime.errors import AmpError, BadOptionError, ConfigError, DataError, GraphError
 from amp_runtime.prepare import prepare, prepare_file
 from workers.registry import Registry
 
@@ -245,3 +245,33 @@ def test_what_the_builder_itself_got_wrong_is_not_blamed_on_the_config(config_fi
         load_config(config_file, [*settings, "nodes.to_a.features=2", "nodes.to_b.features=2"]),
         Registry(),
     )
+
+
+VOCABULARIES = """
+import numpy as np
+from amp_runtime.data.about import About
+from amp_runtime.data.dataset import Dataset
+
+def examples(split, seed):
+    about = About({"token": ("<unk>", "a", "b")}, (f"{split} has no c",))
+    tokens = (np.array([0, 2, 1]), np.array([2, 1]))
+    return Dataset.from_columns({"token": tokens, "label": np.array([0, 3])}, about=about)
+
+def build(graph, *, classes: int | None = None):
+    graph.state(step=4)
+    tokens = graph.input("t", each="token", state={"step": "@position"}, payload={"x": "token"})
+    words = graph.add("embedding", "words", tokens, entries=graph.entries("token"), features=2)
+    logits = graph.add("linear", "out", words, features=classes or graph.entries("label"))
+    graph.add("softmax_cross_entropy", "loss", logits, label="label")
+"""
+
+
+def test_a_builder_asks_how_many_values_a_field_takes(config_file):
+    config_file.with_name("prepare_source.py").write_text(VOCABULARIES)
+    config_file.write_text(CONFIG.replace(", width: 2", ""))
+    model = "model={builder: 'prepare_source:build', classes: 4}"
+    prepared = prepare(load_config(config_file, [model]), Registry())
+    assert prepared.wiring.nodes[0].options["entries"] == 3
+    assert prepared.notes == ("train has no c", "valid has no c")
+    with pytest.raises(GraphError, match=r"does not say how many values field 'label' .*option"):
+        prepare(load_config(config_file, ["model={builder: 'prepare_source:build'}"]), Registry())

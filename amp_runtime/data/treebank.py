@@ -1,0 +1,123 @@
+"""Sentences as binary trees with a label at every node: the Stanford Sentiment Treebank.
+
+data.path   a folder with train.txt, dev.txt and test.txt, each a file in PTB form:
+            one tree a line, as in (3 (2 It) (4 (2 's) (4 good)))
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from amp_runtime.data.about import About
+from amp_runtime.data.dataset import Dataset
+from amp_runtime.data.paths import find_data_path
+from amp_runtime.data.ptb import NO_PARENT, Trees, read_trees
+from amp_runtime.data.vocabulary import Vocabulary
+from amp_runtime.errors import DataError, MissingDataError
+
+ORIGIN = (
+    "a treebank is a folder with the files train.txt, dev.txt and test.txt, one tree a line, "
+    "as in (3 (2 It) (4 (2 's) (4 good))); the Stanford Sentiment Treebank has them in "
+    "trainDevTestTrees_PTB.zip, linked from its home page, https://nlp.stanford.edu/sentiment/; "
+    "whether its licence allows your use is yours to check"
+)
+
+
+def source(
+    split: str,
+    seed: int,
+    *,
+    path: str,
+    valid_file: Literal["dev", "test"] = "dev",
+    classes: int = 5,
+    lower: bool = False,
+    min_count: int = 1,
+    max_depth: int = 20_000,
+) -> Dataset:
+    """Return the trees of a split, in the order of the file.
+
+    Nodes are numbered within a tree, children before their parent, the root last; nodes
+    with a single child are left out (`ptb.py`).
+
+    Fields, with one row for each leaf, from the left to the right:
+        token   int32, id of its word: the payload of an input `each="token"`.
+        leaf    int32, the node that it is: that input's state column `node`.
+    Fields with one row for each node, which functions on states take by the row's `node`:
+        parent      int32, -1 for the root: the key under which a group collects children.
+        side        int32, 0 for a left child, 1 for a right one, 0 for the root: the
+                    position within that group.
+        n_children  int32, 0 or 2: how many children the group waits for.
+        is_root     int32, 1 for the root: where a cond lets rows leave the loop.
+        label       int32, 0 to classes - 1: of a loss at every node.
+    `len(token)` and `len(parent)` are the numbers of leaves and of nodes.
+
+    The vocabulary is that of the training trees, whichever split is asked for; id 0 is
+    every other word.
+
+    Args:
+        split: `train` or `valid`.
+        seed: the run's; not used: nothing is random.
+        path: the folder; see `find_data_path` for relative paths.
+        valid_file: which of the two other files to validate on: `test` is for the end.
+        classes: labels are 0 to classes - 1.
+        lower: whether words are told apart by their lower-case form.
+        min_count: words that occur less often in the training trees are unknown. With 1,
+            no training tree holds an unknown word, so that its id is never trained.
+        max_depth: deeper trees are an error.
+    Raises:
+        MissingDataError: no such folder, or a file is not in it; says what is needed.
+        DataError: an option out of range, or a file is wrong, with its line and column.
+    """
+    for name, value in (("classes", classes), ("min_count", min_count), ("max_depth", max_depth)):
+        if value < 1:
+            raise DataError(f"{name} is {value}; it must be at least 1", fix=f"set data.{name}")
+    folder = find_data_path(path, ORIGIN)
+    train = _read(folder, "train", classes, max_depth)
+    vocabulary = Vocabulary.of(_words(train, lower), min_count=min_count)
+    trees = train if split == "train" else _read(folder, valid_file, classes, max_depth)
+    tokens = vocabulary.ids(_words(trees, lower))
+    n_unknown = int((tokens == 0).sum())
+    known = f"{len(vocabulary) - 1} words have an id; " if split == "train" else ""
+    note = f"{split}: {known}{n_unknown} of {len(tokens)} words in the trees are unknown"
+    n_children = np.full(len(trees.parent), 2, np.int32)
+    first_node = np.cumsum(trees.n_nodes) - trees.n_nodes
+    n_children[np.repeat(first_node, trees.n_leaves) + trees.leaf] = 0
+    return Dataset.from_columns(
+        {
+            "token": (tokens, trees.n_leaves),
+            "leaf": (trees.leaf, trees.n_leaves),
+            "parent": (trees.parent, trees.n_nodes),
+            "side": (trees.side, trees.n_nodes),
+            "n_children": (n_children, trees.n_nodes),
+            "is_root": (trees.parent == NO_PARENT, trees.n_nodes),
+            "label": (trees.label, trees.n_nodes),
+        },
+        about=About({"token": vocabulary.words, "label": tuple(map(str, range(classes)))}, (note,)),
+    )
+
+
+def _words(trees: Trees, lower: bool) -> list[str]:
+    return [word.lower() for word in trees.words] if lower else trees.words
+
+
+def _read(folder: Path, name: str, classes: int, max_depth: int) -> Trees:
+    file = folder / f"{name}.txt"
+    if not file.is_file():
+        what = f"{folder} has no {name}.txt" if folder.is_dir() else f"{folder} is no folder"
+        raise MissingDataError(what, fix=ORIGIN)
+    stat = file.stat()
+    return _read_once(file, classes, max_depth, (stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(maxsize=1)
+def _read_once(file: Path, classes: int, max_depth: int, signature: tuple[int, int]) -> Trees:
+    """Read a file; the second split need not parse training trees again.
+
+    Args:
+        signature: changes when the file is written anew.
+    """
+    return read_trees(file, classes=classes, max_depth=max_depth)

@@ -1,0 +1,48 @@
+"""Words to ids: what was seen in training has an id, everything else is unknown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from amp_runtime.rows.spec import Int32
+
+UNKNOWN = "<unk>"
+"""The word of id 0; a file that holds it as a word means the same."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words that have an id.
+
+    Attributes:
+        words: by id; the first is `UNKNOWN`, then the most frequent first, words of equal
+            frequency by their characters' code points.
+    """
+
+    words: tuple[str, ...]
+
+    @staticmethod
+    def of(words: Iterable[str], *, min_count: int = 1) -> Vocabulary:
+        """Return the vocabulary of a text: its words that occur `min_count` times or more."""
+        counts = Counter(words)
+        counts.pop(UNKNOWN, None)
+        kept = [word for word, count in counts.items() if count >= min_count]
+        kept.sort(key=lambda word: (-counts[word], word))
+        return Vocabulary((UNKNOWN, *kept))
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: number for number, word in enumerate(self.words)}
+
+    def ids(self, words: Sequence[str]) -> Int32:
+        """Return int32 [words]: their ids, 0 for those without one."""
+        get = self._ids.get
+        return np.fromiter((get(word, 0) for word in words), np.int32, len(words))
