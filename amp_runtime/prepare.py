@@ -227,8 +227,12 @@ def _check_target(config: Config, wiring: Wiring, kinds: Kinds) -> None:
         ConfigError: names the nearest metric, or all.
     """
     target = config.training.target
-    losses = {n.name: kinds.load(n.kind) for n in wiring.nodes if n.is_end}
-    names_of = {name: cls.metrics for name, cls in losses.items() if issubclass(cls, Loss)}
+    losses = [(n, kinds.load(n.kind)) for n in wiring.nodes if n.is_end]
+    names_of = {
+        node.name: cls.metric_names(cls.read_options(node.options))
+        for node, cls in losses
+        if issubclass(cls, Loss)
+    }
     if target is None or not all(names_of.values()):
         return
     owners = Counter(metric for metrics in names_of.values() for metric in metrics)

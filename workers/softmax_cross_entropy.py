@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
 
 from amp_runtime.errors import NodeError, ShapeMismatchError
 from amp_runtime.nodes.loss import Loss, check_index
+from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.statistics import Metrics, MetricSum
 from amp_runtime.rows.message import Payload, Rows
 from amp_runtime.rows.spec import Array, PortSpec
+from workers.accuracies import Accuracy, check_accuracies, check_classes
 
 
 class SoftmaxCrossEntropy(Loss):
     """Input `x` {one array: [rows, classes]}; the label of a row is structure.
 
-    Metrics: `loss` per example, `accuracy` over rows.
+    Metrics: `loss` per example, `accuracy` over rows, and those that `accuracies` names.
     """
 
     kind = "softmax_cross_entropy"
@@ -30,6 +32,23 @@ class SoftmaxCrossEntropy(Loss):
         index: Annotated[
             str | None, "state column that tells a row's element of `label`; none: element 0"
         ] = None
+        accuracies: Annotated[
+            Mapping[str, Mapping[str, Any]],
+            "{metric: {rows: package.module:function of (columns, structure) that says which "
+            "rows count, merge: [[class, ...], ...] that are taken for one; rows of a class in "
+            "none are left out}}",
+        ] = field(default_factory=dict)
+
+        def __post_init__(self) -> None:
+            check_accuracies(self.accuracies)
+
+    @classmethod
+    def metric_names(cls, options: Any) -> Sequence[str]:
+        return (*super().metric_names(options), *options.accuracies)
+
+    @classmethod
+    def state_functions(cls, options: Any) -> Sequence[str]:
+        return [a["rows"] for a in options.accuracies.values() if a.get("rows")]
 
     @classmethod
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
@@ -39,11 +58,22 @@ class SoftmaxCrossEntropy(Loss):
                 f"port 'x' takes one array {dtype}[rows, classes], but is given {spec}"
             )
         check_index(options.index, spec.schema)
+        (array,) = spec.arrays.values()
+        if said := check_classes(options.accuracies, array.shape[0]):
+            raise ShapeMismatchError(said)
         return {}
 
     @classmethod
     def fields(cls, options: Any) -> Sequence[str]:
         return (options.label,)
+
+    def __init__(self, context: NodeContext) -> None:
+        super().__init__(context)
+        (array,) = context.inputs["x"].arrays.values()
+        self._accuracies = {
+            name: Accuracy(self, given, array.shape[0])
+            for name, given in context.options.accuracies.items()
+        }
 
     def measure(self, rows: Rows, wants_gradient: bool) -> tuple[Metrics, Payload | None]:
         ((name, x),) = rows.payload.items()
@@ -57,6 +87,9 @@ class SoftmaxCrossEntropy(Loss):
             "loss": MetricSum(float(losses.sum(dtype=np.float64))),
             "accuracy": MetricSum(float((x.argmax(axis=1) == label).sum()), len(x)),
         }
+        columns = self.columns(rows, "x")
+        for metric, accuracy in self._accuracies.items():
+            metrics[metric] = accuracy.measure(columns, probability, label)
         if not wants_gradient:
             return metrics, None
         probability /= total

@@ -160,12 +160,11 @@ class NodeHost:
 
     def _make(self, kinds: Kinds, number: int, spec: NodeSpec) -> Node:
         cls = kinds.load(spec.kind, where=f"node {spec.name!r}")
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.options.items()}
         training = spec.training
         context = NodeContext(
             name=spec.name,
             kind=spec.kind,
-            options=cls.Options(**options),
+            options=cls.read_options(spec.options),
             inputs=spec.inputs,
             outputs=spec.outputs,
             wants_gradient=self.wiring.ports_wanting_gradient(number),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from amp_runtime.errors import ShapeMismatchError, nearest
 from amp_runtime.nodes.node import Node, NodeContext
@@ -21,8 +21,7 @@ class Loss(Node):
         measure(rows, wants_gradient) -> (metrics of these rows, dL/dx or None)
 
     Class attributes:
-        metrics: names of all that `measure` returns, so that a target of another name is
-            refused before the run; empty where a kind does not say.
+        metrics: names of all that `measure` returns; see `metric_names`.
     """
 
     metrics: ClassVar[tuple[str, ...]] = ()
@@ -39,6 +38,12 @@ class Loss(Node):
         cls, options: object, inputs: Mapping[str, PortSpec], dtype: str
     ) -> dict[str, PortSpec]:
         return {}
+
+    @classmethod
+    def metric_names(cls, options: Any) -> Sequence[str]:
+        """Return the names of all metrics, so that a target of another is refused before
+        the run; none where a kind does not say."""
+        return cls.metrics
 
     @abstractmethod
     def measure(self, rows: Rows, wants_gradient: bool) -> tuple[Metrics, Payload | None]:

@@ -119,6 +119,11 @@ class Node(ABC):
         """
 
     @classmethod
+    def read_options(cls, plain: Mapping[str, Any]) -> Any:
+        """Return the `Options` of a checked graph's plain data."""
+        return cls.Options(**{k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()})
+
+    @classmethod
     def state_functions(cls, options: Any) -> Sequence[str]:
         """Return the functions on states that the options name."""
         return ()

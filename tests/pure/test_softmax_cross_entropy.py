@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from kinds import answered, differences, f64, floats, make, only, rows, spec, structure
 
-from amp_runtime.errors import InvariantError, MissingStructureError, NodeError, ShapeMismatchError
+from amp_runtime.errors import (
+    BadOptionError,
+    InvariantError,
+    MissingStructureError,
+    NodeError,
+    ShapeMismatchError,
+    UserFunctionError,
+)
 from amp_runtime.rows.message import Mode
 
 LN = {n: math.log(n) for n in (2, 3, 4)}
@@ -91,6 +98,57 @@ def test_metrics_add_up_until_they_are_reset():
     node.reset_metrics()
     assert metrics(node) == {}
     assert taken["accuracy"].total == 6
+
+
+def test_further_accuracies_are_over_chosen_rows_and_merged_classes():
+    given = {
+        "odd": {"rows": "state_functions:is_odd"},
+        "binary": {"merge": [[0, 1], [3, 4]]},
+        "odd_binary": {"rows": "state_functions:is_odd", "merge": [[0, 1], [3, 4]]},
+    }
+    node = loss([0, 2, 4, 3], classes=5, accuracies=given)
+    x = f64(
+        [
+            [2, 1, 0, 2.2, 0],  # wrong by itself, right as 0 or 1: e^2 + e^1 > e^2.2 + e^0
+            [0, 0, 9, 0, 0],  # right; in no group
+            [0, 0, 9, 0, 1],  # wrong; right as 3 or 4, since 2 is in no group
+            [9, 0, 0, 0, 0],  # wrong
+        ]
+    )
+    node.forward("x", rows([1, 2, 3, 4], step=[1, 1, 2, 3], x=x), Mode.EVALUATE)
+    sums = metrics(node, Mode.EVALUATE)
+    assert sums["accuracy"] == (1, 4)
+    assert sums["odd"] == (1, 3)
+    assert sums["binary"] == (2, 3)
+    assert sums["odd_binary"] == (1, 2)
+    assert node.metric_names(node.options) == ("loss", "accuracy", "odd", "binary", "odd_binary")
+    assert node.state_functions(node.options) == ["state_functions:is_odd"] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"loss": {}}, "'loss' is no name"),
+        ({"a": {"row": "x:y"}}, "accuracies.a: unknown key 'row' .did you mean 'rows'"),
+        ({"a": {"rows": 3}}, "accuracies.a.rows: not a package.module:function"),
+        ({"a": {"merge": [0, 1]}}, "accuracies.a.merge: .* is no list of lists"),
+        ({"a": {"merge": [[0, 1], [1]]}}, "accuracies.a.merge: a class is in two groups"),
+    ],
+)
+def test_further_accuracies_that_make_no_sense_are_refused(given, said):
+    with pytest.raises(BadOptionError, match=said):
+        loss(accuracies=given)
+
+
+def test_a_merged_class_that_does_not_exist_is_refused():
+    with pytest.raises(ShapeMismatchError, match=r"accuracies.a.merge': no class 2 of 2"):
+        loss(accuracies={"a": {"merge": [[0], [2]]}})
+
+
+def test_a_function_that_chooses_rows_returns_truth_values():
+    node = loss(accuracies={"a": {"rows": "state_functions:real_numbers"}})
+    with pytest.raises(UserFunctionError, match=r"real_numbers must return a truth value for"):
+        node.forward("x", rows([1], x=X[:1]), Mode.TRAIN)
 
 
 def test_rows_do_not_depend_on_their_company():
