@@ -16,14 +16,14 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist evaluate logs report test coverage lint format docs bench seeds mnist-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist evaluate logs report test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
 
 ##@ Help
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
-	  /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\nVariables: CONFIG=%s  SET="key=value ..."  RUN=%s  SEEDS="%s"  ARGS="options of the command"\n' \
 	  '$(CONFIG)' '$(RUN)' '$(SEEDS)'
 
@@ -39,6 +39,9 @@ fetch: $(VENV)/run.stamp ## get the digits for `make mnist` (into AMP_DATA, else
 
 mnist: $(VENV)/run.stamp ## train on handwritten digits (AMP_DATA=folder of the data)
 	$(PY) -m amp_runtime run configs/mnist.yaml $(SET) $(ARGS)
+
+fashion-mnist: $(VENV)/run.stamp ## train on Fashion-MNIST (AMP_DATA=folder of the data)
+	$(PY) -m amp_runtime run configs/fashion_mnist.yaml $(SET) $(ARGS)
 
 ##@ Look at a run
 
@@ -85,7 +88,10 @@ seeds: $(VENV)/run.stamp ## train CONFIG with each of SEEDS; print medians
 	$(PY) benchmarks/seeds.py '$(CONFIG)' "$(SEEDS)" $(SET)
 
 mnist-peer: $(VENV)/peers.stamp ## the digits beside PyTorch (AMP_DATA=folder of the data)
-	$(PY) benchmarks/mnist_peer.py "0 1 2" $(SET)
+	$(PY) benchmarks/image_peer.py configs/mnist.yaml "0 1 2" $(SET)
+
+fashion-peer: $(VENV)/peers.stamp ## Fashion-MNIST beside PyTorch (AMP_DATA=folder of the data)
+	$(PY) benchmarks/image_peer.py configs/fashion_mnist.yaml "0 1 2" $(SET)
 
 peers: $(VENV)/peers.stamp ## add PyTorch (CPU build) for the tests that compare with it
 

@@ -1,0 +1,85 @@
+"""Images: our asynchronous run beside PyTorch, the same network trained the same way.
+
+    AMP_DATA=... python benchmarks/image_peer.py CONFIG SEEDS [key=value ...]
+    make mnist-peer fashion-peer
+
+Both train the config's network as many epochs, with its optimizer and batches, and from
+initial weights of the same distribution; the accuracy is that of the last epoch. Seconds
+are those of training and validation, start-up left out. Needs PyTorch (make peers).
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import numpy as np
+import torch
+
+from amp_runtime.config.schema import Config, load_config
+from amp_runtime.data import TRAIN, VALID, load_split
+from benchmarks.seeds import run_seed
+from tests.peers import torch_models
+
+
+def torch_run(config: Config, seed: int) -> tuple[float, float]:
+    """Train with PyTorch; return the validation accuracy at the end, and the seconds taken."""
+    train, valid = (
+        load_split(config.data.source, split, seed, config.data.options) for split in (TRAIN, VALID)
+    )
+    x, y = train.field("pixels").values, train.field("label").values
+    parameters = torch_models.random_parameters(torch_models.MLP_SHAPES, seed)
+    batches = (
+        (x[rows], y[rows])
+        for epoch in range(1, config.training.max_epochs + 1)
+        for rows in np.split(
+            train.order(seed, epoch), range(config.data.batch, len(train), config.data.batch)
+        )
+    )
+    started = time.monotonic()
+    trained = torch_models.train_steps(
+        torch_models.MLP,
+        parameters,
+        batches,
+        config.training.optimizer.name,
+        config.training.optimizer.options,
+        "float32",
+    )
+    held_out = (valid.field("pixels").values, valid.field("label").values)
+    accuracy = torch_models.accuracy(torch_models.MLP, trained, held_out, "float32")
+    return accuracy, time.monotonic() - started
+
+
+def main() -> None:
+    config_file, seeds, *settings = sys.argv[1:]
+    config = load_config(config_file, settings)
+    threads = torch.get_num_threads()
+    print(f"{config_file} {' '.join(settings)}: {config.training.max_epochs} epochs; PyTorch with")
+    print(f"{threads} thread{'s'[: threads > 1]} (set OMP_NUM_THREADS for another number)\n")
+    print("| seed | ours, asynchronous | seconds | staleness | PyTorch | seconds |")
+    print("|---|---|---|---|---|---|")
+    rows = []
+    for seed in map(int, seeds.split()):
+        ours = run_seed(config_file, seed, settings)
+        accuracy, seconds = torch_run(config, seed)
+        rows.append((ours.accuracy, ours.seconds, ours.staleness, accuracy, seconds))
+        print(_line(str(seed), rows[-1]), flush=True)
+    mean = tuple(map(statistics.fmean, zip(*rows, strict=True)))
+    print(_line("mean", mean))
+    print(f"\nours is {100 * (mean[0] - mean[3]):+.2f} points from PyTorch")
+
+
+def _line(name: str, row: tuple[float, ...]) -> str:
+    ours, seconds, staleness, peer, peer_seconds = row
+    return (
+        f"| {name} | {ours:.4f} | {seconds:.0f} | {staleness:.1f} | {peer:.4f} | "
+        f"{peer_seconds:.0f} |"
+    )
+
+
+if __name__ == "__main__":
+    main()
