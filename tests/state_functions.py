@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from amp_runtime.names import needs
-from amp_runtime.rows.spec import Array, Columns
+from amp_runtime.rows.spec import POSITION, Array, Columns
 from amp_runtime.rows.structure import StructureArena
 
 
@@ -27,6 +27,23 @@ def one_number(columns: Columns, structure: StructureArena) -> int:
 
 def real_numbers(columns: Columns, structure: StructureArena) -> Array:
     return columns["step"] * 1.0
+
+
+def children(columns: Columns, structure: StructureArena) -> dict[str, Array]:
+    return {"step": 10 * columns["step"] + columns[POSITION]}
+
+
+def edges(columns: Columns, structure: StructureArena) -> dict[str, Array]:
+    return {"edge": 3 * columns["step"] + columns[POSITION]}
+
+
+@needs("n_children")
+def n_children(columns: Columns, structure: StructureArena) -> Array:
+    return structure.take("n_children", columns, columns["step"])
+
+
+def nothing(columns: Columns, structure: StructureArena) -> dict[str, Array]:
+    return {}
 
 
 def raises(columns: Columns, structure: StructureArena) -> Array:

@@ -14,6 +14,7 @@ _KINDS = {
     "concat": "workers.concat:Concat",
     "cond": "workers.cond:Cond",
     "embedding": "workers.embedding:Embedding",
+    "flatmap": "workers.flatmap:Flatmap",
     "isu": "workers.isu:Isu",
     "layer_norm": "workers.layer_norm:LayerNorm",
     "linear": "workers.linear:Linear",
@@ -23,7 +24,9 @@ _KINDS = {
     "sigmoid_cross_entropy": "workers.sigmoid_cross_entropy:SigmoidCrossEntropy",
     "sink": "workers.sink:Sink",
     "softmax_cross_entropy": "workers.softmax_cross_entropy:SoftmaxCrossEntropy",
+    "split": "workers.split:Split",
     "squared_error": "workers.squared_error:SquaredError",
+    "ungroup": "workers.ungroup:Ungroup",
 }
 
 

@@ -334,7 +334,11 @@ class Graph:
             dtype=self.dtype,
             batch=self.batch,
         )
-        changing = frozenset(i for i, d in enumerate(self._drafts) if d.cls.changes_state)
+        changing = frozenset(
+            number
+            for number, (node, port) in enumerate(wiring.input_ports)
+            if (cls := self._drafts[node].cls).changes_state and port not in cls.keeps_state
+        )
         check_paths(wiring)
         check_cycles(wiring, changing)
         check_branches(wiring, changing)

@@ -46,13 +46,11 @@ def check_cycles(wiring: Wiring, changing: frozenset[int]) -> None:
     """Every cycle must hold a node that changes the state.
 
     Args:
-        changing: the nodes that do.
+        changing: input ports, by number, whose rows leave with another state.
     Raises:
         StatelessCycleError: one does not; the cycle is shown.
     """
-    cycle = _find_cycle(
-        {i: next_ - changing for i, next_ in _successors(wiring).items() if i not in changing}
-    )
+    cycle = _find_cycle(_successors(wiring, but_for=changing))
     if cycle:
         path = " -> ".join(wiring.nodes[i].name for i in (*cycle, cycle[0]))
         raise StatelessCycleError(
@@ -64,13 +62,16 @@ def check_cycles(wiring: Wiring, changing: frozenset[int]) -> None:
 def check_branches(wiring: Wiring, changing: frozenset[int]) -> None:
     """Two branches of a bcast must not meet in a phi with their states unchanged.
 
-    Branches that a join has made one row again are one branch from there on.
+    Branches that a join has made one row again are one branch from there on. A split
+    branches as a bcast does.
 
+    Args:
+        changing: input ports, by number, whose rows leave with another state.
     Raises:
         BranchesMeetError: they do; the bcast, the branches and the phi are named.
     """
     for number, node in enumerate(wiring.nodes):
-        if node.kind != "bcast":
+        if node.kind not in ("bcast", "split"):
             continue
         came_by: dict[int, dict[str, _Stream]] = {}  # node -> its port -> whose rows come there
         order = _downstream(wiring, number, changing)
@@ -80,7 +81,10 @@ def check_branches(wiring: Wiring, changing: frozenset[int]) -> None:
             if here.merged_at == reached and wiring.nodes[reached].kind == "phi":
                 raise _branches_meet(wiring, number, reached, arrived)
             for output in wiring.nodes[reached].outputs:
-                target, port = wiring.input_ports[wiring.target[reached, output]]
+                into = wiring.target[reached, output]
+                if into in changing:
+                    continue
+                target, port = wiring.input_ports[into]
                 stream = here if reached != number else _Stream((output,))
                 came_by.setdefault(target, {})[port] = stream
 
@@ -109,7 +113,7 @@ def _branches_meet(
     return BranchesMeetError(
         f"its branches {branch!r} and {other_branch!r} meet in phi "
         f"{wiring.nodes[phi].name!r} (ports {port!r} and {other_port!r})",
-        where=f"node {wiring.nodes[bcast].name!r} (kind bcast)",
+        where=f"node {wiring.nodes[bcast].name!r} (kind {wiring.nodes[bcast].kind})",
         fix="join them with concat or add, or change the state of one",
     )
 
@@ -119,10 +123,10 @@ def _downstream(wiring: Wiring, start: int, changing: frozenset[int]) -> list[in
 
     There is no cycle among them: `check_cycles` was here before.
     """
-    successors = _successors(wiring)
+    successors = _successors(wiring, but_for=changing)
     order: list[int] = []
     seen = {start}
-    stack = [(start, iter(sorted(successors[start] - changing)))]
+    stack = [(start, iter(sorted(successors[start])))]
     while stack:
         _, remaining = stack[-1]
         child = next((c for c in remaining if c not in seen), None)
@@ -130,15 +134,16 @@ def _downstream(wiring: Wiring, start: int, changing: frozenset[int]) -> list[in
             order.append(stack.pop()[0])
         else:
             seen.add(child)
-            stack.append((child, iter(sorted(successors[child] - changing))))
+            stack.append((child, iter(sorted(successors[child]))))
     return order[-2::-1]
 
 
-def _successors(wiring: Wiring) -> dict[int, set[int]]:
+def _successors(wiring: Wiring, but_for: frozenset[int] = frozenset()) -> dict[int, set[int]]:
+    """Return the nodes that each node's rows go to, other than by the input ports `but_for`."""
     successors: dict[int, set[int]] = {i: set() for i in range(len(wiring.nodes))}
-    for source, target in wiring.forward_channels():
-        if source >= 0:
-            successors[source].add(target)
+    for (source, _), port in wiring.target.items():
+        if source >= 0 and port not in but_for:
+            successors[source].add(wiring.input_ports[port][0])
     return successors
 
 

@@ -8,17 +8,42 @@ child slots: one for each emitted row, each pointing to its parent
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.rows.message import Answer, Payload, Rows
+from amp_runtime.rows.segments import run_starts
 from amp_runtime.rows.spec import Array, Int32, Int64
 from amp_runtime.rows.stash import Stash
 
 
+@dataclass(frozen=True, slots=True)
+class Children:
+    """Children that were answered together.
+
+    Attributes:
+        port: the output port that they left by.
+        positions: int64 [rows], in the stash of children.
+        parents: int64 [rows], the position of each one's parent.
+        order: int64 [rows], puts the children of one parent side by side.
+        starts: int64 [parents], where in that order each parent's begin.
+    """
+
+    port: str
+    positions: Int64
+    parents: Int64
+    order: Int64
+    starts: Int64
+
+
 class FanOut(Node):
-    """Base of bcast and its kin; `self.stash` holds the children, `parents` the sums."""
+    """Base of bcast and its kin; `self.stash` holds the children, `parents` the sums.
+
+    An answer may name some of the arrays that were emitted: those missing are zero. Null
+    and a gradient is the gradient; only nulls are null.
+    """
 
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
@@ -52,22 +77,31 @@ class FanOut(Node):
         self.stash.put(positions, {"parent": parents})
         return self.stamp(port, positions, state)
 
+    def collect(self, sums: Array, children: Children, gradient: Array) -> None:
+        """Add one array's gradients of `children` [rows, ...] to those of their parents.
+
+        Args:
+            sums: of all parents, by position; changed here. Zeros before the first.
+        """
+        order, starts = children.order, children.starts
+        sums[children.parents[order[starts]]] += np.add.reduceat(gradient[order], starts, axis=0)
+
     def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
         positions = self.stash.answer(slots)
         self._answered.append(positions)
-        children = self.stash.take("parent", positions)
-        order = np.argsort(children, kind="stable")
-        ordered = children[order]
-        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-        parents = ordered[starts]
-        if gradient is not None and self._sums:
-            self.parents.column("has", (), np.bool_)[parents] = True
+        of_child = self.stash.take("parent", positions)
+        order = np.argsort(of_child, kind="stable")
+        starts = run_starts(of_child[order])
+        parents = of_child[order[starts]]
+        if gradient is not None and len(parents):
+            children = Children(port, positions, of_child, order, starts)
             for name, array in gradient.items():
                 if name in self._sums:
-                    sums = np.add.reduceat(array[order], starts, axis=0)
-                    self.parents.column(f"sum.{name}", (), array.dtype)[parents] += sums
+                    self.parents.column("has", (), np.bool_)[parents] = True
+                    sums = self.parents.column(f"sum.{name}", (), array.dtype)
+                    self.collect(sums, children, array)
         owed = self.parents.column("owed", (), np.int64)
-        owed[parents] -= np.diff(np.r_[starts, len(ordered)])
+        owed[parents] -= np.diff(starts, append=len(order))
         done = parents[owed[parents] == 0]
         if not len(done):
             return ()

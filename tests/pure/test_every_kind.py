@@ -22,6 +22,10 @@ def later(instance: int) -> list[tuple[int]]:
     return [(100 + instance % 3,)]
 
 
+def three_steps(instance: int) -> list[tuple[int]]:
+    return [(0,), (1,), (2,)]
+
+
 CASES = {
     "add": joined("add"),
     "add of two arrays": joined("add", "ab", TWO_ARRAYS),
@@ -34,6 +38,19 @@ CASES = {
     ),
     "cond": Case("cond", {"x": TWO_ARRAYS}, {"choose": "state_functions:is_odd"}),
     "embedding": Case("embedding", {"x": TOKENS}, {"entries": 4, "features": 2}),
+    "flatmap": Case(
+        "flatmap",
+        {"x": TWO_ARRAYS},
+        {"count": "state_functions:n_children", "state": "state_functions:children"},
+        states={"x": three_steps},
+        fields={"n_children": lambda i: [i % 4, 0, 3]},
+    ),
+    "flatmap to other columns": Case(
+        "flatmap",
+        {"x": WITH_NUMBERS},
+        {"count": 3, "state": "state_functions:edges", "columns": {"edge": 5}},
+        states={"x": three_steps},
+    ),
     "isu": Case("isu", {"x": TWO_ARRAYS}, {"update": "state_functions:next_step"}),
     "layer_norm": Case("layer_norm", {"x": floats(3, name="h")}, {"eps": 0.1}),
     "linear": Case("linear", {"x": floats(2, name="h")}, {"features": 3}),
@@ -67,8 +84,22 @@ CASES = {
         states={"x": lambda i: [(step,) for step in range(1 + i % 3)]},
         fields={"label": lambda i: [i % 3, 1, 2]},
     ),
+    "split": Case("split", {"x": floats(4, name="h")}, {"outputs": {"b": 1, "a": 2, "c": 1}}),
     "squared_error": Case(
         "squared_error", {"x": floats(2)}, fields={"target": lambda i: [[0.3 * (i % 4), -1.0]]}
+    ),
+    "ungroup": Case(
+        "ungroup",
+        {"x": spec(("h", (3, 2), "float64"), ("t", (3,), "int32"))},
+        {"state": "state_functions:edges", "columns": {"edge": 5}},
+        states={"x": three_steps},
+    ),
+    "ungroup of a varying number": Case(
+        "ungroup",
+        {"x": floats(3)},
+        {"count": "state_functions:n_children", "state": "state_functions:children"},
+        states={"x": three_steps},
+        fields={"n_children": lambda i: [i % 4, 0, 3]},
     ),
 }
 

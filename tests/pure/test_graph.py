@@ -431,6 +431,15 @@ def test_two_branches_that_meet_in_a_phi_are_named_with_its_ports(graph, vector)
         graph.build()
 
 
+def test_the_parts_of_a_split_meet_as_branches_do(graph, vector):
+    split = graph.add("split", "split", vector, outputs={"a": 1, "b": 1})
+    graph.add("sink", "end", merged(graph, split["a"], split["b"]))
+    with pytest.raises(
+        BranchesMeetError, match=r"node 'split' \(kind split\).*branches 'a' and 'b'"
+    ):
+        graph.build()
+
+
 def test_a_branch_around_a_join_meets_what_was_joined(graph, vector):
     one = graph.add("linear", "one", vector, features=1)
     two = graph.add("linear", "two", vector, features=1)
