@@ -256,6 +256,12 @@ class DuplicateStateError(NodeError):
     code = "AMP-E403"
 
 
+class GroupSizeError(NodeError):
+    """More rows came to a group than it expects."""
+
+    code = "AMP-E408"
+
+
 class PayloadShapeError(NodeError):
     """A payload or gradient is not what the port declares."""
 

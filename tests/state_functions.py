@@ -42,6 +42,27 @@ def n_children(columns: Columns, structure: StructureArena) -> Array:
     return structure.take("n_children", columns, columns["step"])
 
 
+def by_four(columns: Columns, structure: StructureArena) -> dict[str, Array]:
+    return {"step": columns["step"] // 4}
+
+
+def place_of_four(columns: Columns, structure: StructureArena) -> Array:
+    return columns["step"] % 4
+
+
+def backwards_of_two(columns: Columns, structure: StructureArena) -> Array:
+    return 1 - columns["step"] % 4
+
+
+def to_node(columns: Columns, structure: StructureArena) -> dict[str, Array]:
+    return {"node": columns["step"] // 4}
+
+
+@needs("n_children")
+def n_children_of_node(columns: Columns, structure: StructureArena) -> Array:
+    return structure.take("n_children", columns, columns["node"])
+
+
 def nothing(columns: Columns, structure: StructureArena) -> dict[str, Array]:
     return {}
 

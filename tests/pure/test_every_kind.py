@@ -6,6 +6,7 @@ import pytest
 from claims import CLAIMS, Case
 from kinds import floats, spec
 
+from amp_runtime.rows.spec import StateSchema
 from workers.registry import Registry
 
 TWO_ARRAYS = spec(("h", (2,), "float64"), ("c", (2, 2), "float64"))
@@ -24,6 +25,44 @@ def later(instance: int) -> list[tuple[int]]:
 
 def three_steps(instance: int) -> list[tuple[int]]:
     return [(0,), (1,), (2,)]
+
+
+def grouped(reduce: str) -> Case:
+    """1 to 4 rows in a group; without a position they are in the order of their states."""
+    return Case(
+        "group",
+        {"x": TWO_ARRAYS},
+        {
+            "reduce": reduce,
+            "key": "state_functions:by_four",
+            "count": "state_functions:n_children",
+        },
+        states={"x": lambda i: [(4 * g + p,) for g in range(2) for p in range((i + g) % 4 + 1)]},
+        fields={"n_children": lambda i: [(i + g) % 4 + 1 for g in range(2)]},
+    )
+
+
+def announced(reduce: str) -> Case:
+    """0 to 3 rows in a group, with other columns; a part of the row at `key` passes."""
+    schema = StateSchema((("instance", 24), ("node", 3)))
+    arrays = (("x", (2,), "float64"), ("t", (), "int32"), ("y", (1,), "float64"))
+    return Case(
+        "group",
+        {"x": floats(2), "key": spec(*arrays, schema=schema)},
+        {
+            "reduce": reduce,
+            "key": "state_functions:to_node",
+            "count": "state_functions:n_children_of_node",
+            "position": "state_functions:place_of_four",
+            "announced": True,
+            "passes": {"x": "h", "t": "t"},
+        },
+        states={
+            "x": lambda i: [(4 * g + p,) for g in range(3) for p in range((i + g) % 4)],
+            "key": lambda i: [(g,) for g in range(3)],
+        },
+        fields={"n_children": lambda i: [(i + g) % 4 for g in range(3)]},
+    )
 
 
 CASES = {
@@ -51,6 +90,19 @@ CASES = {
         {"count": 3, "state": "state_functions:edges", "columns": {"edge": 5}},
         states={"x": three_steps},
     ),
+    "group that stacks": Case(
+        "group",
+        {"x": TWO_ARRAYS},
+        {
+            "reduce": "stack",
+            "key": "state_functions:by_four",
+            "count": 2,
+            "position": "state_functions:backwards_of_two",
+        },
+        states={"x": lambda i: [(4 * g + p,) for g in range(1 + i % 3) for p in range(2)]},
+    ),
+    **{f"group by {reduce}": grouped(reduce) for reduce in ("sum", "mean", "max")},
+    **{f"group by {r}, announced": announced(r) for r in ("sum", "mean", "max")},
     "isu": Case("isu", {"x": TWO_ARRAYS}, {"update": "state_functions:next_step"}),
     "layer_norm": Case("layer_norm", {"x": floats(3, name="h")}, {"eps": 0.1}),
     "linear": Case("linear", {"x": floats(2, name="h")}, {"features": 3}),
@@ -83,6 +135,13 @@ CASES = {
         {"index": "step"},
         states={"x": lambda i: [(step,) for step in range(1 + i % 3)]},
         fields={"label": lambda i: [i % 3, 1, 2]},
+    ),
+    "softmax_over_rows": Case(
+        "softmax_over_rows",
+        {"x": floats(1, name="h")},
+        {"count": "len(node)", "index": "step"},
+        states={"x": lambda i: [(n,) for n in range(1 + i % 3)]},
+        fields={"len(node)": lambda i: [1 + i % 3], "label": lambda i: [i % 2 * (i % 3)]},
     ),
     "split": Case("split", {"x": floats(4, name="h")}, {"outputs": {"b": 1, "a": 2, "c": 1}}),
     "squared_error": Case(
