@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,14 +23,29 @@ from amp_runtime.data.images import MAX_LABEL, MAX_PIXEL, Images, is_whole
 from amp_runtime.data.paths import open_data_file
 from amp_runtime.data.plain_csv import pieces, plain_table, split_header
 from amp_runtime.errors import DataError
+from amp_runtime.rows.spec import Array
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
-_FORM = (
+_FORM_WORDS = (
     "each line is whole pixels 0 to 255 and one label, commas between (data.label: first | last)"
 )
 
 
-def read_csv(path: Path, *, label_first: bool) -> Images:
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Where the label is, and how large it may be."""
+
+    label_first: bool
+    max_label: int
+
+    def cut(self, table: Array) -> tuple[Array, Array]:
+        """Return the pixels and the labels of lines."""
+        if self.label_first:
+            return table[:, 1:], table[:, 0]
+        return table[:, :-1], table[:, -1]
+
+
+def read_csv(path: Path, *, label_first: bool, max_label: int = MAX_LABEL) -> Images:
     """Read a CSV(.gz) file.
 
     A first line without a single number is a header and skipped; so are empty lines.
@@ -37,29 +53,30 @@ def read_csv(path: Path, *, label_first: bool) -> Images:
     Args:
         path: the file.
         label_first: whether the label is the first column; else it is the last.
+        max_label: at most MAX_LABEL.
     Raises:
         DataError: empty file, rows of different lengths, a value that is no number,
             a pixel that is no whole number from 0 to 255, a label that is no whole
-            number from 0; names file and line.
+            number from 0 to `max_label`; names file and line.
     """
-    plain = _read_plain(path, label_first)
+    form = _Form(label_first, max_label)
+    plain = _read_plain(path, form)
     if plain is not None:
         return plain
     try:
         with _lines(path) as lines:
             table = np.loadtxt(lines, np.float32, comments=None, delimiter=",", ndmin=2)
     except ValueError as error:  # numpy counts lines without the header and empty ones
-        _raise_first_fault(path, label_first, str(error))
+        _raise_first_fault(path, form, str(error))
     if table.shape[1] < 2:
-        _raise_first_fault(path, label_first, f"has {table.shape[1]} column")
-    labels = table[:, 0] if label_first else table[:, -1]
-    pixels = table[:, 1:] if label_first else table[:, :-1]
-    if not (is_whole(pixels, MAX_PIXEL).all() and is_whole(labels, MAX_LABEL).all()):
-        _raise_first_fault(path, label_first, "holds a pixel or label out of range")
+        _raise_first_fault(path, form, f"has {table.shape[1]} column")
+    pixels, labels = form.cut(table)
+    if not (is_whole(pixels, MAX_PIXEL).all() and is_whole(labels, max_label).all()):
+        _raise_first_fault(path, form, "holds a pixel or label out of range")
     return Images(pixels.astype(np.uint8), labels.astype(np.int32))
 
 
-def _read_plain(path: Path, label_first: bool) -> Images | None:
+def _read_plain(path: Path, form: _Form) -> Images | None:
     """Read a file of plain whole numbers; None for one that is not, or holds a fault."""
     pixels: list[NDArray[np.uint8]] = []
     labels: list[NDArray[np.uint16]] = []
@@ -73,12 +90,14 @@ def _read_plain(path: Path, label_first: bool) -> Images | None:
                 continue
             if (table := plain_table(text)) is None:
                 return None
-            part = table[:, 1:] if label_first else table[:, :-1]
-            width = pixels[0].shape[1] if pixels else max(part.shape[1], 1)
-            if part.shape[1] != width or part.max() > MAX_PIXEL:
+            some_pixels, some_labels = form.cut(table)
+            width = pixels[0].shape[1] if pixels else max(some_pixels.shape[1], 1)
+            if some_pixels.shape[1] != width:
                 return None
-            pixels.append(part.astype(np.uint8))
-            labels.append(table[:, 0] if label_first else table[:, -1])
+            if some_pixels.max() > MAX_PIXEL or some_labels.max() > form.max_label:
+                return None
+            pixels.append(some_pixels.astype(np.uint8))
+            labels.append(some_labels)
     if not pixels:
         return None
     return Images(np.concatenate(pixels), np.concatenate(labels).astype(np.int32))
@@ -106,7 +125,7 @@ def _is_header(line: str) -> bool:
     return not any(_NUMBER.fullmatch(value) for value in line.split(","))
 
 
-def _raise_first_fault(path: Path, label_first: bool, numpy_says: str) -> NoReturn:
+def _raise_first_fault(path: Path, form: _Form, numpy_says: str) -> NoReturn:
     """Go through the file line by line and name the first fault."""
     width, may_be_header = 0, True
     with open_data_file(path) as stream:
@@ -119,21 +138,22 @@ def _raise_first_fault(path: Path, label_first: bool, numpy_says: str) -> NoRetu
                 continue
             values = line.split(",")
             width = width or len(values)
-            fault = _fault(values, width, label_first)
+            fault = _fault(values, width, form)
             if fault:
-                raise DataError(fault, where=f"{path}:{number}", fix=_FORM)
-    raise DataError(numpy_says, where=str(path), fix=_FORM)
+                raise DataError(fault, where=f"{path}:{number}", fix=_FORM_WORDS)
+    raise DataError(numpy_says, where=str(path), fix=_FORM_WORDS)
 
 
-def _fault(values: list[str], width: int, label_first: bool) -> str:
+def _fault(values: list[str], width: int, form: _Form) -> str:
     """Return what is wrong with the values of one line, or ''."""
     if len(values) != width:
         return f"has {len(values)} values, but the first row has {width}"
     if width < 2:
         return f"has the single value {values[0][:40]!r}"
-    label_column = 0 if label_first else width - 1
+    label_column = 0 if form.label_first else width - 1
     for column, text in enumerate(values):
-        what, at_most = ("label", MAX_LABEL) if column == label_column else ("pixel", MAX_PIXEL)
+        is_label = column == label_column
+        what, at_most = ("label", form.max_label) if is_label else ("pixel", MAX_PIXEL)
         place = f"{what} {text.strip()[:40]!r} in column {column + 1}"
         if not _NUMBER.fullmatch(text):
             return f"{place} is not a number"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from amp_runtime.data.images import Images
+from amp_runtime.data.images import MAX_LABEL, Images
 from amp_runtime.data.paths import open_data_file
 from amp_runtime.errors import DataError
 
@@ -27,12 +27,12 @@ def is_idx(path: Path) -> bool:
         return stream.read(2) == b"\0\0"
 
 
-def read_idx(images: Path, labels: Path) -> Images:
+def read_idx(images: Path, labels: Path, *, max_label: int = MAX_LABEL) -> Images:
     """Read a file of images [n, ...] and the file of their labels [n].
 
     Raises:
         DataError: not an IDX file of bytes, one that is cut or too long, files
-            swapped, or different numbers of images and labels.
+            swapped, different numbers of images and labels, or a label above `max_label`.
     """
     pixels = _read(images)
     numbers = _read(labels)
@@ -53,6 +53,14 @@ def read_idx(images: Path, labels: Path) -> Images:
             f"holds {len(pixels)} images, but {labels} holds {len(numbers)} labels",
             where=str(images),
             fix="take both files from the same part of the data set",
+        )
+    if (wrong := numbers > max_label).any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"holds label {int(numbers[at])} for image {at}, counted from 0; labels are 0 to "
+            f"{max_label}",
+            where=str(labels),
+            fix="set data.classes, and classes of the model, to the number of labels",
         )
     return Images(
         pixels.reshape(len(pixels), math.prod(pixels.shape[1:])), numbers.astype(np.int32)

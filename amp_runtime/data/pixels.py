@@ -17,7 +17,7 @@ from amp_runtime.data.field import Scaled
 from amp_runtime.data.image_csv import read_csv
 from amp_runtime.data.image_folder import files_of
 from amp_runtime.data.image_idx import is_idx, read_idx
-from amp_runtime.data.images import MAX_PIXEL, Images
+from amp_runtime.data.images import MAX_LABEL, MAX_PIXEL, Images
 from amp_runtime.data.known_files import origin_of
 from amp_runtime.data.paths import find_data_file, find_data_path
 from amp_runtime.errors import DataError
@@ -34,6 +34,7 @@ def source(
     valid: int | None = None,
     label: Literal["first", "last"] | None = None,
     label_path: str | None = None,
+    classes: int | None = None,
     split_seed: int = 0,
 ) -> Dataset:
     """Return `train` or `valid` images.
@@ -49,15 +50,20 @@ def source(
         valid: how many to validate on; None: all test images of a folder, 1000 of a file.
         label: the column of the label; of a CSV file only, where None is `last`.
         label_path: the file of labels; with a file of IDX images only.
+        classes: labels are 0 to classes - 1, which is checked; None: any from 0.
         split_seed: shuffles a file before it is cut in two. Validation images come
             first, so that they stay the same when `train` changes.
     Raises:
         MissingDataError: no such file; says where a known one comes from.
         DataError: the file is wrong, with its line, or holds too few images.
     """
-    for name, number in (("train", train), ("valid", valid)):
-        if number is not None and number < 0:
-            raise DataError(f"{name} is {number}; it must be at least 0", fix=f"set data.{name}")
+    for name, number in (("train", train), ("valid", valid), ("classes", classes)):
+        least = 1 if name == "classes" else 0
+        if number is not None and number < least:
+            raise DataError(
+                f"{name} is {number}; it must be at least {least}", fix=f"set data.{name}"
+            )
+    max_label = MAX_LABEL if classes is None else min(classes - 1, MAX_LABEL)
     found = find_data_path(path, origin_of(path))
     if found.is_dir():
         if label is not None or label_path is not None:
@@ -67,10 +73,11 @@ def source(
                 fix="leave out data.label and data.label_path",
             )
         file, labels = files_of(found, split)
-        images = _read(file, None, labels)
+        images = _read(file, None, labels, max_label)
         chosen = _choose(images, train if split == "train" else valid, split, file, split_seed)
     else:
-        images = _read(found, label, None if label_path is None else find_data_file(label_path))
+        label_file = None if label_path is None else find_data_file(label_path)
+        images = _read(found, label, label_file, max_label)
         n_valid = VALID_OF_A_FILE if valid is None else valid
         n_train = max(len(images) - n_valid, 0) if train is None else train
         if n_train + n_valid > len(images):
@@ -101,15 +108,19 @@ def _choose(images: Images, n: int | None, split: str, file: Path, split_seed: i
     return Images(images.pixels[drawn], images.labels[drawn])
 
 
-def _read(file: Path, label: str | None, label_file: Path | None) -> Images:
+def _read(file: Path, label: str | None, label_file: Path | None, max_label: int) -> Images:
     stats = [path.stat() for path in (file, label_file) if path is not None]
     signature = tuple(number for s in stats for number in (s.st_mtime_ns, s.st_size))
-    return _read_once(file, label, label_file, signature)
+    return _read_once(file, label, label_file, max_label, signature)
 
 
 @lru_cache(maxsize=1)
 def _read_once(
-    file: Path, label: str | None, label_file: Path | None, signature: tuple[int, ...]
+    file: Path,
+    label: str | None,
+    label_file: Path | None,
+    max_label: int,
+    signature: tuple[int, ...],
 ) -> Images:
     """Read a file; its second split need not parse it again unless `signature` changed."""
     if is_idx(file):
@@ -125,11 +136,11 @@ def _read_once(
                 where=str(file),
                 fix="leave out data.label",
             )
-        return read_idx(file, label_file)
+        return read_idx(file, label_file, max_label=max_label)
     if label_file is not None:
         raise DataError(
             "is not an IDX file, so its labels are one of its columns",
             where=str(file),
             fix="leave out data.label_path",
         )
-    return read_csv(file, label_first=label == "first")
+    return read_csv(file, label_first=label == "first", max_label=max_label)

@@ -90,7 +90,7 @@ def test_plain_numbers_are_read_as_numpy_reads_them(tmp_path, monkeypatch):
     for head, between, end in (("", "\n", "\n"), ("a,b\r\n", "\r\n", ""), ("\ufeff", "\n", "\r\n")):
         path = tmp_path / "x.csv"
         path.write_bytes(f"{head}{between.join(lines)}{end}".encode())
-        read = image_csv._read_plain(path, False)
+        read = image_csv._read_plain(path, image_csv._Form(False, 1000))
         assert (read.pixels == pixels).all()
         assert (read.labels == labels).all()
         assert (read.pixels.dtype, read.labels.dtype) == (np.uint8, np.int32)
@@ -140,6 +140,21 @@ def test_counts_below_zero_are_refused(tmp_path):
     (tmp_path / "x.csv").write_text(FOUR)
     with pytest.raises(DataError, match=r"train is -1; it must be at least 0; set data.train"):
         load(tmp_path / "x.csv", train=-1)
+
+
+def test_a_label_outside_the_classes_is_named_with_its_line_or_image(tmp_path):
+    path = tmp_path / "x.csv"
+    for line in ("51,0,10\n", "51.0,0,10\n"):  # plain, and as numpy reads it
+        path.write_text(f"a,b,label\n0,255,9\n{line}")
+        assert len(load(path, classes=11)) == 1
+        with pytest.raises(DataError, match=r"x.csv:3: label '10' in column 3 .* from 0 to 9"):
+            load(path, classes=10)
+    folder = mnist_folder(tmp_path / "some")
+    assert len(load(folder, classes=6)) == 6
+    with pytest.raises(DataError, match=r"train-labels.*: holds label 3 for image 3.*are 0 to 2"):
+        load(folder, classes=3)
+    with pytest.raises(DataError, match="classes is 0; it must be at least 1"):
+        load(folder, classes=0)
 
 
 def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path):
