@@ -83,6 +83,13 @@ def test_over_several_workers_rows_never_overtake_the_parameters(delivery):
         assert result.metrics == pytest.approx(dict(run.results[-1].metrics), rel=1e-12)
 
 
+def test_limits_of_training_do_not_cut_an_evaluation_short():
+    _, parameters = trained(chain())
+    limits = {"max_examples": 1, "max_minutes": 1e-9, "max_age": 1}
+    (result,) = evaluated(chain(), parameters, Split.TRAIN, **limits).results
+    assert (result.examples, result.complete) == (len(TRAIN), True)
+
+
 def test_no_examples_is_said():
     _, parameters = trained(chain())
     settings = replace(SETTINGS, evaluate=Split.VALID)
