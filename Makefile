@@ -3,6 +3,7 @@
 CONFIG := configs/list_reduction.yaml
 SET    :=
 RUN    := last
+NAME   :=
 ARGS   :=
 SEEDS  := 0 1 2 3 4
 
@@ -16,7 +17,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist evaluate logs report test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist check graph kinds evaluate runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
 
 ##@ Help
 
@@ -43,7 +44,21 @@ mnist: $(VENV)/run.stamp ## train on handwritten digits (AMP_DATA=folder of the 
 fashion-mnist: $(VENV)/run.stamp ## train on Fashion-MNIST (AMP_DATA=folder of the data)
 	$(PY) -m amp_runtime run configs/fashion_mnist.yaml $(SET) $(ARGS)
 
+##@ Look before a run
+
+check: $(VENV)/run.stamp ## resolve CONFIG and SET, show graph and placement; run nothing
+	$(PY) -m amp_runtime check '$(CONFIG)' $(SET) $(ARGS)
+
+graph: $(VENV)/run.stamp ## draw the graph of CONFIG as Mermaid (ARGS=--dot for Graphviz)
+	$(PY) -m amp_runtime graph '$(CONFIG)' $(SET) $(ARGS)
+
+kinds: $(VENV)/run.stamp ## list node kinds, optimizers, models, data (NAME=adam: options)
+	$(PY) -m amp_runtime kinds $(NAME) $(ARGS)
+
 ##@ Look at a run
+
+runs: $(VENV)/run.stamp ## list all runs: when, how far, how well, how they ended
+	$(PY) -m amp_runtime runs $(ARGS)
 
 evaluate: $(VENV)/run.stamp ## loss and metrics of RUN, forward only (SET='split=train data.path=...')
 	$(PY) -m amp_runtime evaluate '$(RUN)' $(SET) $(ARGS)
@@ -76,10 +91,12 @@ format: $(VENV)/lint.stamp ## format the code, and mend what ruff can mend
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs: $(VENV)/run.stamp ## make configs/README.md from the schema
+docs: $(VENV)/run.stamp ## make configs/README.md and schema.json from the schema
 	$(PY) -c 'from amp_runtime.config.page import markdown; print(markdown(), end="")' \
 	  > configs/README.md.new
 	mv configs/README.md.new configs/README.md
+	$(PY) -m amp_runtime schema > configs/schema.json.new
+	mv configs/schema.json.new configs/schema.json
 
 bench: $(VENV)/run.stamp ## measure start-up and memory of workers
 	$(PY) benchmarks/startup.py

@@ -12,7 +12,18 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from amp_runtime.commands import data, evaluate, logs, report, run
+from amp_runtime.commands import (
+    check,
+    data,
+    evaluate,
+    graph,
+    kinds,
+    logs,
+    report,
+    run,
+    runs,
+    schema,
+)
 from amp_runtime.errors import EXIT_OK, UnexpectedError, UsageError
 from amp_runtime.processes import signals
 from amp_runtime.processes.signals import as_error
@@ -20,8 +31,13 @@ from amp_runtime.processes.signals import as_error
 VERBS: Mapping[str, ModuleType] = {
     "run": run,
     "evaluate": evaluate,
-    "logs": logs,
+    "check": check,
+    "graph": graph,
+    "runs": runs,
     "report": report,
+    "logs": logs,
+    "kinds": kinds,
+    "schema": schema,
     "data": data,
 }
 

@@ -11,12 +11,22 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from amp_runtime.checking.rules import ConfigProblemsError, Problem, problems_of
+from amp_runtime.checking.options import OptionDescription
+from amp_runtime.checking.rules import (
+    ConfigProblemsError,
+    Problem,
+    Schema,
+    problems_of,
+    range_words,
+    shown,
+    type_words,
+)
 from amp_runtime.errors import FunctionNameError, nearest
 
 
@@ -87,6 +97,43 @@ def _parameters(
     return named, any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
 
+def describe_function(function: Callable[..., Any], n_given: int) -> list[OptionDescription]:
+    """Say what each option of `function` takes: from its signature, and its docstring's Args.
+
+    Args:
+        n_given: how many positional parameters the caller provides.
+    """
+    hints = _annotations(function)
+    doc = inspect.getdoc(function) or ""
+    described = []
+    for name, parameter in list(inspect.signature(function).parameters.items())[n_given:]:
+        if parameter.kind in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL):
+            continue
+        schema = _schema_of(hints[name]) if name in hints else {}
+        required = parameter.default is inspect.Parameter.empty
+        said = re.search(rf"^    {name}: (.*(?:\n        .*)*)", doc, re.M)
+        described.append(
+            OptionDescription(
+                name,
+                type_words(schema, schema),
+                range_words(schema, schema),
+                "" if required else shown(parameter.default),
+                " ".join(said[1].split()) if said else "",
+            )
+        )
+    return described
+
+
+def _schema_of(annotation: Any) -> Schema:
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
+    try:
+        return TypeAdapter(annotation).json_schema()
+    except (PydanticUserError, TypeError):  # a class of the user's own
+        return {}
+
+
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     """Return annotations by parameter, strings resolved.
 
@@ -94,7 +141,7 @@ def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     imported for the type checker only. Its options are then checked by name alone.
     """
     try:
-        return typing.get_type_hints(function)
+        return typing.get_type_hints(function, include_extras=True)
     except (TypeError, NameError):
         return {}
 

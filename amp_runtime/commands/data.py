@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import argparse
 
-from amp_runtime.data.known_files import PACKAGED
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     doc = "Bring a data file into AMP_DATA (./data where it is not set), by pinned hash."
-    names = "; ".join(f"{name}: {known.origin}" for name, known in PACKAGED.items())
     fetch = actions.add_parser("fetch", help=doc, description=doc)
-    fetch.add_argument("name", metavar="NAME", help=names)
+    fetch.add_argument("name", metavar="NAME", help="as in mnist5k")
 
 
 def command(given: argparse.Namespace) -> None:
     """Fetch a data file that others publish."""
     from amp_runtime.data.fetch import fetch
+    from amp_runtime.data.known_files import PACKAGED
     from amp_runtime.errors import UsageError, nearest
 
     known = PACKAGED.get(given.name)

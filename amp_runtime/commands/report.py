@@ -10,10 +10,8 @@ arguments = takes_run
 
 
 def command(given: argparse.Namespace) -> None:
-    """Print the metrics and the closing table of RUN."""
+    """Print what RUN did: a table of its stages, one of its nodes, and how it ended."""
+    from amp_runtime.output.past_runs import run_report
     from amp_runtime.output.run_folder import RunFolder
 
-    folder = RunFolder.find(given.run)
-    for file in (folder.metrics, folder.report):
-        if file.exists():
-            print(file.read_text(), end="")
+    print(run_report(RunFolder.find(given.run)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from amp_runtime.checking.rules import Schema, range_words, shown, type_words
@@ -20,6 +21,15 @@ an error. Values are taken as they are written: `"3"` is text, `1.0` is no whole
 and what YAML readers disagree about (`no`, `010`, `1e3`, `1:30`) is refused until it is
 quoted or written plainly.
 
+What `model`, `data`, an optimizer and `nodes.<name>` take beside the keys below:
+`make kinds` lists all models, data sources, optimizers and node kinds, and `make kinds
+NAME=adam` the options of one, with types, limits and defaults. `make check CONFIG=...`
+resolves a config, shows its graph and its placement, and runs nothing; `make graph
+CONFIG=...` draws it.
+
+An editor with a YAML language server completes and checks a file that begins with
+`# yaml-language-server: $schema=schema.json` (the path of [schema.json](schema.json)).
+
 This page is made from the schema in `amp_runtime/config/schema.py` by `make docs`.
 """
 
@@ -27,6 +37,15 @@ This page is made from the schema in `amp_runtime/config/schema.py` by `make doc
 def markdown() -> str:
     """Return the page: an introduction, then a table for each section of a config."""
     return "\n".join([HEAD, *(_section(*named) for named in sections().items())])
+
+
+def schema_text() -> str:
+    """Return the JSON schema of a config, for editors; `configs/schema.json` holds it."""
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$comment": "made from amp_runtime/config/schema.py by `make docs`",
+    }
+    return json.dumps({**head, **json_schema()}, indent=1) + "\n"
 
 
 def _section(name: str, schema: Schema) -> str:

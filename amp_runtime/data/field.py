@@ -58,8 +58,11 @@ class Field:
 
     def __str__(self) -> str:
         """Return as in `int32[rows], 2 to 10 rows an example`."""
-        span = f", {self.counts.min()} to {self.counts.max()} rows an example" if len(self) else ""
-        return f"{self.spec}{span}"
+        if not len(self):
+            return str(self.spec)
+        low, high = int(self.counts.min()), int(self.counts.max())
+        rows = f"{low} to {high} rows" if low < high else f"{low} row{'s' * (low != 1)}"
+        return f"{self.spec}, {rows} an example"
 
     @property
     def spec(self) -> ArraySpec:

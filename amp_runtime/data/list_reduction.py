@@ -11,11 +11,12 @@ Source: AMPNet, arXiv:1705.09786, the list reduction data set.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import DataError
 from amp_runtime.rows.spec import Array, Int32
 
 N_DIGITS = 10
@@ -25,23 +26,25 @@ N_LABELS = 10
 
 
 def source(
-    split: str, seed: int, *, train: int = 100_000, valid: int = 10_000, max_digits: int = 9
+    split: str,
+    seed: int,
+    *,
+    train: Annotated[int, Ge(0)] = 100_000,
+    valid: Annotated[int, Ge(0)] = 10_000,
+    max_digits: Annotated[int, Ge(1)] = 9,
 ) -> Dataset:
     """Return `train` or `valid` random examples.
 
     Fields: `tokens` int32 [2 to 1 + max_digits rows], operator first; `label` int32,
     0 to 9. Training examples are drawn from `seed`, validation ones from `seed + 1`.
 
-    Raises:
-        DataError: an option below its least value.
+    Args:
+        split: `train` or `valid`.
+        seed: the run's.
+        train: how many examples to train on.
+        valid: how many to validate on.
+        max_digits: the longest list.
     """
-    for name, value, least in (
-        ("train", train, 0),
-        ("valid", valid, 0),
-        ("max_digits", max_digits, 1),
-    ):
-        if value < least:
-            raise DataError(f"{name} is {value}; it must be at least {least}")
     random = np.random.default_rng(seed if split == "train" else seed + 1)
     n = train if split == "train" else valid
     operators = random.integers(0, len(OPERATORS), n, dtype=np.int32)

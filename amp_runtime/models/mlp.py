@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Gt
+
 from amp_runtime.graph import Graph, NodeHandle, OutPort, PerExample
 
 
-def build(graph: Graph, *, hidden: tuple[int, ...] = (784, 784, 784), classes: int = 10) -> None:
+def build(
+    graph: Graph,
+    *,
+    hidden: tuple[Annotated[int, Gt(0)], ...] = (784, 784, 784),
+    classes: Annotated[int, Gt(0)] = 10,
+) -> None:
     """Build the classifier of images: one linear per layer, relu fused behind all but the last.
 
     Args:

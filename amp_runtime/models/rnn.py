@@ -11,6 +11,10 @@ start -> loop (phi) ---------> joined (concat) -> linear-1 -> step (isu) -> more
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Le
+
 from amp_runtime.graph import POSITION, Graph, PerExample, zeros
 from amp_runtime.names import needs
 from amp_runtime.rows.spec import Array, Columns
@@ -20,11 +24,11 @@ from amp_runtime.rows.structure import StructureArena
 def build(
     graph: Graph,
     *,
-    hidden: int = 128,
-    embedding: int = 128,
-    vocabulary: int = 14,
-    classes: int = 10,
-    step_bits: int = 12,
+    hidden: Annotated[int, Gt(0)] = 128,
+    embedding: Annotated[int, Gt(0)] = 128,
+    vocabulary: Annotated[int, Gt(0)] = 14,
+    classes: Annotated[int, Gt(0)] = 10,
+    step_bits: Annotated[int, Ge(1), Le(31)] = 12,
 ) -> None:
     """Build the vanilla ReLU network: h = relu(W [embedding, h] + b).
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from amp_runtime.graph.placement import Placement
 from amp_runtime.nodes.statistics import Histogram, NodeReport, WorkerReport
+from amp_runtime.output.table import text_table
 
 HEADERS = (
     "node", "core", "rows", "batches", "rows/batch", "updates", "staleness", "p95", "busy",
@@ -31,9 +32,7 @@ def closing_table(reports: Mapping[int, WorkerReport], placement: Placement, sec
     cores = ", ".join(
         f"core {core} {cpu_s / seconds:.0%}" for core, cpu_s in sorted(busy_of_core.items())
     )
-    widths = [max(map(len, column)) for column in zip(HEADERS, *rows, strict=True)]
-    lines = ["  ".join(_aligned(cells, widths)).rstrip() for cells in (HEADERS, *rows)]
-    lines.insert(1, "  ".join("-" * width for width in widths))
+    lines = text_table(HEADERS, rows)
     lines.append(f"busiest core: {busiest}; CPU of the workers: {cores}")
     return "\n".join(lines)
 
@@ -52,9 +51,3 @@ def _row(name: str, node: NodeReport, cores: tuple[int, ...], seconds: float) ->
         str(staleness.percentile(0.95)) if parameterised else "-",
         f"{node.busy_s / seconds:.0%}",
     )
-
-
-def _aligned(cells: tuple[str, ...], widths: list[int]) -> list[str]:
-    """Names to the left, numbers to the right."""
-    name, *numbers = zip(cells, widths, strict=True)
-    return [name[0].ljust(name[1]), *(cell.rjust(width) for cell, width in numbers)]

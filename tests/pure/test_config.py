@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from amp_runtime.checking.rules import ConfigProblemsError
-from amp_runtime.config.page import markdown
+from amp_runtime.config.page import markdown, schema_text
 from amp_runtime.config.schema import json_schema, load_config, sections
 from amp_runtime.errors import AmpError, ConfigError
 
@@ -274,6 +274,17 @@ def test_committed_config_loads_and_is_named_like_its_file(path):
 
 def test_configs_readme_is_what_the_schema_says():
     assert (CONFIGS / "README.md").read_text() == markdown(), "run `make docs`"
+
+
+def test_configs_schema_for_editors_is_what_the_schema_says():
+    assert (CONFIGS / "schema.json").read_text() == schema_text(), "run `make docs`"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_committed_config_names_its_schema_for_editors(path):
+    first, *_ = path.read_text().splitlines()
+    named = first.removeprefix("# yaml-language-server: $schema=")
+    assert (CONFIGS / named).samefile(CONFIGS / "schema.json")
 
 
 def test_every_key_has_a_meaning_and_stands_on_the_page():

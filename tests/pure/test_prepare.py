@@ -173,7 +173,7 @@ def test_options_of_source_builder_optimizer_and_nodes_are_reported_together(con
     found = [str(p).partition("small.yaml:")[2] for p in raised.value.problems]
     starts = [
         "5: model.hiden: model builder 'mlp' has no option 'hiden' (did you mean 'hidden'?)",
-        "6: model.classes: must be a whole number, not 'two' (model builder 'mlp')",
+        "6: model.classes: must be a whole number (above 0), not 'two' (model builder 'mlp')",
         "9: data.widht: data source 'prepare_source:examples' has no option 'widht'",
         "13: training.optimizer.lr: must be a number (above 0), not -1",
         "14: training.optimizer.momentun: unknown option of optimizer sgd (did you mean 'mom",

@@ -1,0 +1,85 @@
+"""What a config makes: each node with its ports, parameters and place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from amp_runtime.graph.placement import Placement
+from amp_runtime.graph.wiring import Wiring
+from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.nodes.node import Kinds
+from amp_runtime.output.table import text_table
+from amp_runtime.rows.spec import PortSpec
+
+HEADERS = ("node", "kind", "takes", "gives", "updates with", "parameters", "core")
+LEFT = 5
+
+
+def parameter_shapes(
+    wiring: Wiring, kinds: Kinds, seed: int
+) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return {node: {parameter: shape}}: the nodes are made as a worker makes them."""
+    peer = 1
+    host = NodeHost(wiring, kinds, HostSettings([peer] * len(wiring.nodes), seed), peer)
+    return {
+        node.name: {name: array.shape for name, array in node.parameters.items()}
+        for node in host.parameterised()
+    }
+
+
+def graph_summary(
+    wiring: Wiring,
+    placement: Placement,
+    shapes: Mapping[str, Mapping[str, tuple[int, ...]]],
+) -> str:
+    """Return a table of all nodes, and what the controller injects."""
+    core_of = {
+        number: ",".join(map(str, place.cores))
+        for place in placement.workers
+        for number in place.nodes
+    }
+    total, rows = 0, []
+    for number, node in enumerate(wiring.nodes):
+        arrays = shapes.get(node.name, {})
+        size = sum(_size(shape) for shape in arrays.values())
+        total += size
+        optimizer = node.training.get("optimizer", {})
+        rows.append(
+            (
+                node.name,
+                node.kind,
+                _ports(node.inputs),
+                _ports(node.outputs),
+                f"{optimizer['name']} lr {optimizer['lr']:g}" if "lr" in optimizer else "-",
+                f"{size:,}" if arrays else "-",
+                core_of[number],
+            )
+        )
+    injected = [
+        f"input {spec.name}: "
+        f"{'one row an example' if spec.each.startswith('@') else f'one row per {spec.each}'}, "
+        f"{spec.spec}"
+        for spec in wiring.inputs
+    ]
+    ends = f"{len(wiring.nodes)} nodes, {total:,} parameters in {wiring.dtype}"
+    return "\n".join([*injected, "", *text_table(HEADERS, rows, LEFT), ends])
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for n in shape:
+        size *= n
+    return size
+
+
+def _ports(ports: Mapping[str, PortSpec]) -> str:
+    """Return as in `x [128]`, `bit [8], hidden [32]`; the rows and the usual dtype go unsaid."""
+    return ", ".join(f"{name} {_arrays(spec)}" for name, spec in ports.items()) or "-"
+
+
+def _arrays(spec: PortSpec) -> str:
+    said = [
+        f"{array.dtype if array.dtype == 'int32' else ''}{list(array.shape)}"
+        for array in spec.arrays.values()
+    ]
+    return "+".join(said)
