@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 EXIT_OK = 0
 EXIT_USAGE = 64
@@ -26,6 +26,15 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """Return ' (did you mean `x`?)', or '' when no valid name is close."""
     close = difflib.get_close_matches(str(name), [str(v) for v in valid], n=1, cutoff=0.5)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+class ErrorRecord(TypedDict):
+    """An error on its way to another process."""
+
+    code: str
+    what: str
+    where: str
+    fix: str
 
 
 class AmpError(Exception):
@@ -63,11 +72,11 @@ class AmpError(Exception):
         """Return the one line that ends a failed command: `AMP-Ennn: ...`."""
         return f"{self.code}: {' '.join(str(self).split())}"
 
-    def to_record(self) -> dict[str, str]:
+    def to_record(self) -> ErrorRecord:
         return {"code": self.code, "what": self.what, "where": self.where, "fix": self.fix}
 
     @staticmethod
-    def from_record(record: dict[str, str]) -> AmpError:
+    def from_record(record: ErrorRecord) -> AmpError:
         """Rebuild an error from `to_record()`; an unknown code keeps its words."""
         cls = AmpError.by_code.get(record["code"], AmpError)
         return cls(record["what"], where=record["where"], fix=record["fix"])

@@ -149,7 +149,7 @@ class ScriptedRun:
         ):
             # A worker reports once a second, whatever the controller waits for.
             peer = self.random.choice(sorted(self.hosts.keys() - self._stopped))
-            report = self.hosts[peer].report().to_plain()
+            report = self.hosts[peer].report()
             self._send(peer, CONTROLLER, Lane.CONTROL, Status(peer - 1, report))
         self.most_instances = max(self.most_instances, self.controller.in_flight.instances)
         self.after_event()

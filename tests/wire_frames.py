@@ -7,6 +7,13 @@ import numpy as np
 import pytest
 
 from amp_runtime.errors import WireError
+from amp_runtime.nodes.statistics import (
+    ChannelCount,
+    MetricSum,
+    NodeReport,
+    ProcessFacts,
+    WorkerReport,
+)
 from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.wire.codec import Limits, decode, encode_message
 from amp_runtime.wire.ledger import Envelope
@@ -72,11 +79,15 @@ def same_message(one: Message, two: Message) -> bool:
     )
 
 
+REPORT = WorkerReport(
+    {"linear-1": NodeReport(3, busy_s=0.5, metrics={"train": {"loss": MetricSum(0.25, 0)}})},
+    ProcessFacts({"sent": [ChannelCount(1, "forward", 2, 3)], "dropped": {"gap": 1}}),
+)
 RECORDS = [
-    Hello(3, 4711, [0, 2], 1, "openblas-haswell", 1 << 40),
+    Hello(2, 4711, [0, 2], 1, "openblas-haswell", 1 << 40),
     Link(),
     Stop("done \x1b[31m"),
     Barrier(2, True, 100, False),
-    Acknowledged(1, 2, {"nodes": {"linear-1": {"loss": 0.25, "best": None, "rows": [1, 2]}}}),
-    Fault(0, "linear-1", {"code": "AMP-E404", "what": "é"}, "Traceback"),
+    Acknowledged(2, 2, REPORT),
+    Fault(2, "linear-1", {"code": "AMP-E404", "what": "é", "where": "", "fix": ""}, "Traceback"),
 ]

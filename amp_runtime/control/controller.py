@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -24,13 +23,14 @@ from amp_runtime.control.parameters import NodeParameters, check_nodes
 from amp_runtime.control.stages import Progress, Split, StageResult, Tally, Target
 from amp_runtime.control.stall import who_owes
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import ConfigError, LifecycleError, StallError, nearest
+from amp_runtime.errors import ConfigError, LifecycleError, StallError, WireError, nearest
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring, fields_of
-from amp_runtime.nodes.statistics import WorkerReport
+from amp_runtime.nodes.statistics import ChannelCounts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Direction, Message, Mode
 from amp_runtime.rows.spec import Array, Int32
 from amp_runtime.wire.ledger import check_accounts
+from amp_runtime.wire.plain import shown
 from amp_runtime.wire.protocol import (
     CONTROLLER,
     Acknowledged,
@@ -120,7 +120,7 @@ class Controller:
         valid: Dataset,
         settings: ControllerSettings,
         peer_of: Sequence[int],
-        channels: Callable[[], dict[str, Any]] = dict,
+        channels: Callable[[], ChannelCounts] = ChannelCounts,
         now: float = 0.0,
         parameters: NodeParameters | None = None,
     ) -> None:
@@ -188,14 +188,15 @@ class Controller:
                 self._life.require(ControllerStatus.BARRIER, event="acknowledged")
                 if barrier != self._barrier:
                     raise LifecycleError(f"barrier {barrier} acknowledged, not {self._barrier}")
-                self.reports[worker + 1] = WorkerReport.from_plain(report)
+                self.reports[worker + 1] = self._checked(record, worker, report)
                 return self._when_all(worker, now, self._barrier_reached)
             case Status(worker=worker, report=report):
                 # Behind an acknowledgement the metrics may have been reset already: the
                 # acknowledged report stands until the barrier is over.
                 running = self._life.status is ControllerStatus.RUNNING
                 if running or worker + 1 in self._waiting_for:
-                    newest, before = WorkerReport.from_plain(report), self.reports.get(worker + 1)
+                    newest = self._checked(record, worker, report)
+                    before = self.reports.get(worker + 1)
                     if before is None or newest.rows != before.rows:
                         self._last_moved = now
                     self.reports[worker + 1] = newest
@@ -287,6 +288,18 @@ class Controller:
             metrics=stage.tally.metrics(self.reports, stage.mode),
             staleness=stage.tally.staleness(self.reports),
         )
+
+    def _checked(self, record: Record, worker: int, report: WorkerReport) -> WorkerReport:
+        """Return a worker's report, which is of its own nodes alone."""
+        pairs = zip(self.wiring.nodes, self._peer_of, strict=True)
+        own = {node.name for node, peer in pairs if peer == worker + 1}
+        if strangers := report.nodes.keys() - own:
+            raise WireError(
+                f"{record.verb}.report.nodes holds {shown(min(strangers))}; it must hold "
+                f"{', '.join(sorted(own))}",
+                where=f"from worker {self.node_names(worker + 1)!r}",
+            )
+        return report
 
     def _missing(self) -> str:
         return ", ".join(self.node_names(peer) for peer in sorted(self._waiting_for))

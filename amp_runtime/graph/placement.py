@@ -35,6 +35,13 @@ class Placement:
         }
         return [pairs[node] for node in range(len(pairs))]
 
+    def peer_name(self, peer: int) -> str:
+        """Return what to call a peer in an error: the controller is peer 0, worker w w + 1."""
+        if peer == 0:
+            return "the controller"
+        known = peer <= len(self.workers)
+        return f"worker {self.workers[peer - 1].name!r}" if known else f"peer {peer}"
+
 
 def process_per_node(wiring: Wiring, cores: Sequence[int]) -> Placement:
     """Give each node a worker of its own, and deal the cores by estimated load.

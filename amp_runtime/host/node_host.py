@@ -22,7 +22,7 @@ from amp_runtime.graph.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_o
 from amp_runtime.host.row_queues import RowQueues
 from amp_runtime.nodes.node import Kinds, Node, NodeContext
 from amp_runtime.nodes.one_to_one import Parameterised
-from amp_runtime.nodes.statistics import NodeReport, ProcessFacts, WorkerReport
+from amp_runtime.nodes.statistics import MetricSum, NodeReport, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule, UpdatePolicy
 from amp_runtime.rows.message import (
     ADDRESS_COLUMNS,
@@ -258,6 +258,7 @@ class NodeHost:
         """Obey a record of the controller; return the replies."""
         match record:
             case Structure():
+                self._check_structure(record)
                 self.arena.add(record.arrays)
                 parked, self._parked = self._parked, []
                 for message in parked:
@@ -332,7 +333,7 @@ class NodeHost:
         if record.reset_metrics:
             for any_node in self.nodes.values():
                 any_node.reset_metrics()
-        return Acknowledged(self.peer - 1, record.barrier, report.to_plain())
+        return Acknowledged(self.peer - 1, record.barrier, report)
 
     def _node_report(self, number: int) -> NodeReport:
         node, counters = self.nodes[number], self._counters[number]
@@ -345,7 +346,8 @@ class NodeHost:
             }
         metrics = {
             mode.name.lower(): {  # a kind may well sum with numpy; a record holds plain numbers
-                n: [float(m.total), int(m.count)] for n, m in node.take_metrics(mode).items()
+                n: MetricSum(float(m.total), int(m.count))
+                for n, m in node.take_metrics(mode).items()
             }
             for mode in Mode
         }
@@ -453,6 +455,13 @@ class NodeHost:
         # Rows of instances in flight are counted too: an upper bound, and soon a close one.
         rows_per_example = self._counters[number].train_rows / self._retired_examples
         return float(training.get("update_every", self._settings.update_every)) * rows_per_example
+
+    def _check_structure(self, record: Structure) -> None:
+        for name, spec in self.arena.fields.items():
+            found = record.arrays.get(name)
+            if found is None or not spec.fits(found):
+                given = "missing" if found is None else ArraySpec(found.shape[1:], found.dtype.name)
+                raise WireError(f"structure field {name!r} is {given}; declared: {spec}")
 
     def _check(self, message: Message) -> None:
         ports = (

@@ -94,7 +94,8 @@ class ControllerLoop:
         try:
             self._folder.write_plan(plan)
             with Endpoint(directory, CONTROLLER) as endpoint:
-                self._link = PeerLink(endpoint, plan.run, dict.fromkeys(range(1, n_workers + 1), 0))
+                peers = dict.fromkeys(range(1, n_workers + 1), 0)
+                self._link = PeerLink(endpoint, plan.run, peers, self._placement.peer_name)
                 self._controller = Controller(
                     self._prepared.wiring,
                     self._prepared.train,

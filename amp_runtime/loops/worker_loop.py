@@ -11,7 +11,7 @@ import resource
 import time
 import traceback
 
-from amp_runtime.errors import AmpError, WireError, WorkerFaultError, blamed
+from amp_runtime.errors import AmpError, WorkerFaultError, blamed
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
 from amp_runtime.host.node_host import HostSettings, NodeHost
 from amp_runtime.nodes.node import Kinds
@@ -67,7 +67,7 @@ class WorkerLoop:
         self._host = NodeHost(plan.wiring, kinds, settings, peer, facts=self._facts)
         endpoint = Endpoint(SocketDirectory.open(plan.socket_directory), peer)
         peers = dict.fromkeys(range(len(plan.placement.workers) + 1), 0)
-        self._link = PeerLink(endpoint, plan.run, peers)
+        self._link = PeerLink(endpoint, plan.run, peers, plan.placement.peer_name)
         self._peers = data_peers(plan.wiring, peer_of, peer)
         self._stopped = False
         self._last_status = time.monotonic()
@@ -91,16 +91,10 @@ class WorkerLoop:
         ready = self._link.endpoint.poll(0 if not self._host.idle else STATUS_EVERY_S)
         for lane in ready.lanes:
             for received in self._link.receive(lane, MESSAGES_AT_ONCE):
-                sender = received.envelope.sender
                 if isinstance(received.body, Message):
-                    self._take(received.body, sender)
-                elif sender == CONTROLLER:
-                    self._obey(received.body)
+                    self._take(received.body, received.envelope.sender)
                 else:
-                    raise WireError(
-                        f"record {received.body.verb!r}, which is the controller's to send",
-                        where=f"from {self._peer_name(sender)}",
-                    )
+                    self._obey(received.body)
         outgoing = self._host.work()
         if outgoing is not None:
             for out in outgoing:
@@ -109,19 +103,15 @@ class WorkerLoop:
         now = time.monotonic()
         if now - self._last_status >= STATUS_EVERY_S:
             self._last_status = now
-            self._link.send_record(CONTROLLER, Status(self._worker, self._host.report().to_plain()))
+            self._link.send_record(CONTROLLER, Status(self._worker, self._host.report()))
 
     def _take(self, message: Message, sender: int) -> None:
         """Hand rows to the nodes; who sent rows that do not fit is named first."""
         try:
             self._host.receive(message)
         except AmpError as error:
-            raise error.at(f"rows from {self._peer_name(sender)}") from error.__cause__
-
-    def _peer_name(self, peer: int) -> str:
-        if peer == CONTROLLER:
-            return "the controller"
-        return f"worker {self._plan.placement.workers[peer - 1].name!r}"
+            name = self._plan.placement.peer_name(sender)
+            raise error.at(f"rows from {name}") from error.__cause__
 
     def _obey(self, record: Record) -> None:
         match record:
@@ -139,7 +129,7 @@ class WorkerLoop:
                 for reply in replies:
                     self._link.send_record(CONTROLLER, reply)
                     if isinstance(reply, Acknowledged) and isinstance(record, Barrier):
-                        self._tell_story(record, WorkerReport.from_plain(reply.report))
+                        self._tell_story(record, reply.report)
 
     def _tell_story(self, barrier: Barrier, report: WorkerReport) -> None:
         """Log what the nodes have done so far, at the end of each stage."""
@@ -161,7 +151,7 @@ class WorkerLoop:
                     "staleness_p95": staleness.percentile(0.95),
                 }
             for mode, metrics in node.metrics.items():
-                values |= {f"{mode}_{n}_sum": total for n, (total, _) in metrics.items()}
+                values |= {f"{mode}_{n}_sum": metric.total for n, metric in metrics.items()}
             self._log.info("barrier", node=name, number=barrier.barrier, **values)
 
     def _fault(self, error: Exception) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
+from annotated_types import Ge
 
 from amp_runtime.rows.spec import Array, Int64
+
+Count: TypeAlias = Annotated[int, Ge(0)]
 
 MOST_COUNTED = 4095
 """A larger value counts as this one: a report is a record, whose lists are bounded."""
@@ -55,7 +58,7 @@ class MetricSum:
     """
 
     total: float = 0.0
-    count: int = 0
+    count: Count = 0
 
 
 Metrics = dict[str, MetricSum]
@@ -83,21 +86,21 @@ class NodeReport:
         stash_peak: the most rows that waited at once.
         join_waiting: keys that wait for rows on other ports.
         gradient_rows: rows accumulated towards the next update.
-        metrics: {mode name: {metric: [total, count]}}.
+        metrics: {mode name: {metric: its sum}}.
     """
 
-    rows_forward: int = 0
-    rows_backward: int = 0
-    batches_forward: int = 0
-    batches_backward: int = 0
-    updates: int = 0
-    staleness: list[int] = field(default_factory=list)
+    rows_forward: Count = 0
+    rows_backward: Count = 0
+    batches_forward: Count = 0
+    batches_backward: Count = 0
+    updates: Count = 0
+    staleness: list[Count] = field(default_factory=list)
     busy_s: float = 0.0
-    stash_used: int = 0
-    stash_peak: int = 0
-    join_waiting: int = 0
-    gradient_rows: int = 0
-    metrics: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    stash_used: Count = 0
+    stash_peak: Count = 0
+    join_waiting: Count = 0
+    gradient_rows: Count = 0
+    metrics: dict[str, dict[str, MetricSum]] = field(default_factory=dict)
 
     @property
     def batches(self) -> int:
@@ -108,10 +111,30 @@ class NodeReport:
         return self.rows_forward + self.rows_backward
 
     def mode_metrics(self, mode: str) -> Metrics:
-        return {
-            name: MetricSum(total, int(count))
-            for name, (total, count) in self.metrics.get(mode, {}).items()
-        }
+        return self.metrics.get(mode, {})
+
+
+class ChannelCount(NamedTuple):
+    """What was sent on one channel, or received: to or from `peer`."""
+
+    peer: Count
+    lane: str
+    messages: Count
+    rows: Count
+
+
+class ChannelCounts(TypedDict, total=False):
+    """The accounts of one process, in this generation.
+
+    Attributes:
+        sent, received: by peer and lane.
+        dropped: {verdict: frames}, verdicts that occurred only.
+    """
+
+    generation: Count
+    sent: list[ChannelCount]
+    received: list[ChannelCount]
+    dropped: dict[str, Count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +142,14 @@ class ProcessFacts:
     """What the loop around the nodes knows.
 
     Attributes:
-        channels: messages and rows of each channel, as `ledger.Channels.counts()`.
+        channels: messages and rows of each channel.
         cpu_s: CPU seconds of the process.
         rss_bytes: resident memory.
     """
 
-    channels: dict[str, Any] = field(default_factory=dict)
+    channels: ChannelCounts = field(default_factory=ChannelCounts)
     cpu_s: float = 0.0
-    rss_bytes: int = 0
+    rss_bytes: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +166,11 @@ class WorkerReport:
 
     nodes: dict[str, NodeReport]
     process: ProcessFacts = field(default_factory=ProcessFacts)
-    queued_rows: int = 0
-    parked_rows: int = 0
-    live_structures: int = 0
+    queued_rows: Count = 0
+    parked_rows: Count = 0
+    live_structures: Count = 0
 
     @property
     def rows(self) -> int:
         """Rows that its nodes have handled."""
         return sum(node.rows for node in self.nodes.values())
-
-    def to_plain(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> WorkerReport:
-        values = dict(plain)
-        values["nodes"] = {name: NodeReport(**node) for name, node in values["nodes"].items()}
-        values["process"] = ProcessFacts(**values["process"])
-        return WorkerReport(**values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from amp_runtime.errors import WireError
 from amp_runtime.rows.message import Direction, Message
@@ -20,10 +20,18 @@ class PeerLink:
     Args:
         run: 32 hex digits.
         peers: {peer: incarnation} of those it may hear from.
+        peer_name: what to call a peer in an error.
     """
 
-    def __init__(self, endpoint: Endpoint, run: str, peers: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        run: str,
+        peers: Mapping[int, int],
+        peer_name: Callable[[int], str] = "peer {}".format,
+    ) -> None:
         self.endpoint = endpoint
+        self._peer_name = peer_name
         self.channels = Channels(run, endpoint.peer, 0, peers)
 
     def send_record(self, peer: int, record: Record) -> None:
@@ -54,7 +62,8 @@ class PeerLink:
         """Yield what has come on `lane` and is ours and next; drop and count the rest.
 
         Raises:
-            WireError: a frame that is not of our protocol, or a gap: messages were lost.
+            WireError: a frame that is not of our protocol, a record that its sender may not
+                send, or a gap: messages were lost.
         """
         for _ in range(at_most):
             frames = self.endpoint.receive(lane)
@@ -66,7 +75,7 @@ class PeerLink:
 
     def _judge(self, frames: Sequence[bytes], lane: Lane) -> Received | None:
         try:
-            received = decode(frames)
+            received = decode(frames, peer_name=self._peer_name)
         except WireError as error:
             raise error.at(f"a frame on the {lane.name.lower()} lane") from error.__cause__
         envelope, body = received.envelope, received.body
@@ -76,7 +85,7 @@ class PeerLink:
         ):
             raise WireError(
                 f"{type(body).__name__} on the {lane.name.lower()} lane",
-                where=f"from peer {envelope.sender}",
+                where=f"from {self._peer_name(envelope.sender)}",
             )
         rows = len(body) if isinstance(body, Message) else 0
         verdict = self.channels.accept(envelope, lane, rows)
@@ -84,6 +93,13 @@ class PeerLink:
             raise WireError(
                 f"message {envelope.sequence} came, "
                 f"{self.channels.expected(envelope.sender, lane)} is next: messages were lost",
-                where=f"{lane.name.lower()} channel from peer {envelope.sender}",
+                where=f"{lane.name.lower()} channel from {self._peer_name(envelope.sender)}",
             )
-        return received if verdict is Verdict.OK else None
+        if verdict is not Verdict.OK:
+            return None
+        if not isinstance(body, Message):
+            try:
+                body.check_sender(envelope.sender)
+            except WireError as error:
+                raise error.at(f"from {self._peer_name(envelope.sender)}") from None
+        return received

@@ -9,7 +9,7 @@ no pickle and no extension type; `header` checks all that comes in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeAlias, get_type_hints
@@ -25,7 +25,6 @@ from amp_runtime.wire.header import (
     MESSAGE_TAG,
     Limits,
     check_count,
-    check_keys,
     envelope_from,
     envelope_plain,
     unpack,
@@ -33,7 +32,7 @@ from amp_runtime.wire.header import (
     view_arrays,
 )
 from amp_runtime.wire.ledger import Envelope
-from amp_runtime.wire.plain import check_plain, refuse, shown
+from amp_runtime.wire.plain import as_plain, check_keys, check_plain, from_plain, refuse, shown
 from amp_runtime.wire.protocol import Arrays, Record
 
 __all__ = [
@@ -109,8 +108,10 @@ def encode_record(envelope: Envelope, record: Record, limits: Limits = LIMITS) -
 
     Raises:
         WireError: a field is not of its annotated type (a numpy integer is no
-            int, a tuple no list), or the header is larger than a peer accepts.
+            int, a tuple no list), the record's own check fails, or the header is
+            larger than a peer accepts.
     """
+    record.check()
     plain: dict[str, Any] = {}
     specs: dict[str, list[Any]] = {}
     frames: list[Buffer] = [b""]
@@ -120,8 +121,9 @@ def encode_record(envelope: Envelope, record: Record, limits: Limits = LIMITS) -
             specs[name] = [(key, _dtype_name(key, a), a.shape) for key, a in value.items()]
             frames += map(_contiguous, value.values())
         else:
-            check_plain(value, hint, f"{record.verb}.{name}", limits.items)
-            plain[name] = value
+            what = f"{record.verb}.{name}"
+            plain[name] = as_plain(value, hint, what)
+            check_plain(plain[name], hint, what, limits.items)
     header = envelope_plain(envelope)
     header |= {"verb": record.verb, "fields": plain, "arrays": specs}
     try:
@@ -147,11 +149,16 @@ def _dtype_name(name: str, array: Array) -> str:
 # ---------------------------------------------------------------------------- decoding
 
 
-def decode(frames: Sequence[bytes | memoryview], limits: Limits = LIMITS) -> Received:
+def decode(
+    frames: Sequence[bytes | memoryview],
+    limits: Limits = LIMITS,
+    peer_name: Callable[[int], str] = "peer {}".format,
+) -> Received:
     """Return what `frames` hold.
 
     Args:
         frames: the parts of one multipart message; memoryviews are flat bytes.
+        peer_name: what to call a sender in an error.
     Returns:
         The envelope with a Message or Record whose arrays are read-only views of
         `frames`, and keep them alive.
@@ -163,7 +170,7 @@ def decode(frames: Sequence[bytes | memoryview], limits: Limits = LIMITS) -> Rec
         raise WireError("an empty multipart message: not even a header")
     if frames[0][:1] == MESSAGE_TAG:
         return _decode_message(frames, limits)
-    return _decode_record(frames, limits)
+    return _decode_record(frames, limits, peer_name)
 
 
 def _decode_message(frames: Sequence[Any], limits: Limits) -> Received:
@@ -186,8 +193,20 @@ def _decode_message(frames: Sequence[Any], limits: Limits) -> Received:
     return Received(envelope_from(header), message)
 
 
-def _decode_record(frames: Sequence[Any], limits: Limits) -> Received:
+def _decode_record(
+    frames: Sequence[Any], limits: Limits, peer_name: Callable[[int], str]
+) -> Received:
     header = unpack(frames[0], limits, of_message=False)
+    envelope = envelope_from(header)
+    try:
+        record = _record(header, frames, limits)
+        record.check()
+    except WireError as error:
+        raise error.at(f"record from {peer_name(envelope.sender)}") from error.__cause__
+    return Received(envelope, record)
+
+
+def _record(header: Mapping[str, Any], frames: Sequence[Any], limits: Limits) -> Record:
     verb, plain, specs = header["verb"], header["fields"], header["arrays"]
     if type(verb) is not str or verb not in Record.by_verb:
         refuse("header field 'verb'", verb, f"one of {', '.join(Record.by_verb)}")
@@ -206,8 +225,8 @@ def _decode_record(frames: Sequence[Any], limits: Limits) -> Received:
             values[name] = view_arrays(specs[name], buffers, None, limits)
         else:
             check_plain(plain[name], hint, f"{verb}.{name}", limits.items)
-            values[name] = plain[name]
-    return Received(envelope_from(header), Record.by_verb[verb](**values))
+            values[name] = from_plain(plain[name], hint)
+    return Record.by_verb[verb](**values)
 
 
 def _n_arrays(specs: Any, limits: Limits) -> int:
@@ -220,7 +239,7 @@ def _n_arrays(specs: Any, limits: Limits) -> int:
 def _hints(verb: str) -> Mapping[str, Any]:
     """Return {field: annotated type} of a verb's record, in order."""
     cls = Record.by_verb[verb]
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     return {f.name: hints[f.name] for f in fields(cls)}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 from amp_runtime.errors import WireError
 from amp_runtime.rows.spec import DTYPES, Array
 from amp_runtime.wire.ledger import Envelope
-from amp_runtime.wire.plain import refuse, shown
+from amp_runtime.wire.plain import check_keys, refuse, shown
 from amp_runtime.wire.protocol import FORMAT_VERSION
 
 
@@ -140,16 +139,6 @@ def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
         twice = next(key for key in keys if keys.count(key) > 1)
         raise WireError(f"key {shown(twice)} is twice in one map of the header")
     return made
-
-
-def check_keys(what: str, found: Mapping[str, Any], keys: AbstractSet[str]) -> None:
-    """Check that a map has exactly the keys that it must have."""
-    if found.keys() == keys:
-        return
-    for key in sorted(keys - found.keys()):
-        raise WireError(f"{what} lacks {key!r}")
-    for key in found.keys() - keys:
-        raise WireError(f"{what} has {shown(key)}, which is not of this format")
 
 
 def check_count(frames: Sequence[Any], must: int) -> None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from amp_runtime.errors import InvariantError
+from amp_runtime.nodes.statistics import ChannelCount, ChannelCounts
 
 
 class Lane(enum.IntEnum):
@@ -167,29 +167,24 @@ class Channels:
         account = self._received.get((peer, lane))
         return account.messages if account is not None else 0
 
-    def counts(self) -> dict[str, Any]:
-        """Return the accounts as plain data.
-
-        Returns:
-            `sent` and `received`: [[peer, lane name, messages, rows], ...] by peer
-            and lane; `dropped`: {verdict: frames}, verdicts that occurred only.
-        """
-        return {
-            "generation": self.generation,
-            "sent": _plain(self._sent),
-            "received": _plain(self._received),
-            "dropped": {v.value: n for v, n in self._dropped.items() if n},
-        }
+    def counts(self) -> ChannelCounts:
+        """Return the accounts for a report."""
+        return ChannelCounts(
+            generation=self.generation,
+            sent=_counted(self._sent),
+            received=_counted(self._received),
+            dropped={v.value: n for v, n in self._dropped.items() if n},
+        )
 
 
-def _plain(accounts: _Accounts) -> list[list[Any]]:
+def _counted(accounts: _Accounts) -> list[ChannelCount]:
     return [
-        [peer, lane.name.lower(), account.messages, account.rows]
+        ChannelCount(peer, lane.name.lower(), account.messages, account.rows)
         for (peer, lane), account in sorted(accounts.items())
     ]
 
 
-def check_accounts(counts: Mapping[int, Mapping[str, Any]], name_of: Callable[[int], str]) -> None:
+def check_accounts(counts: Mapping[int, ChannelCounts], name_of: Callable[[int], str]) -> None:
     """Assert that what was sent on each channel of rows was received, when none is under way.
 
     Args:

@@ -1,11 +1,26 @@
-"""Checks of plain data against annotations: what a control record's fields may hold."""
+"""Plain data by annotations: what a control record's fields may hold, there and back.
+
+A dataclass or a TypedDict crosses as a map of its fields, a NamedTuple as a list of them.
+"""
 
 from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, is_dataclass
+from functools import cache
 from types import UnionType
-from typing import Any, NoReturn, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    NoReturn,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from amp_runtime.errors import WireError
 
@@ -35,8 +50,9 @@ def check_plain(value: Any, hint: Any, what: str, max_items: int, depth: int = 0
     scalar is none of these. `Any` stands for all plain data.
 
     Args:
-        hint: int, float, str, bool, None, Any, list[...], dict[str, ...] or a
-            union of these.
+        hint: int, float, str, bool, None, Any, list[...], dict[str, ...], a dataclass,
+            a TypedDict, a NamedTuple, or a union of these; an int may be
+            `Annotated[int, Ge(...)]`.
         what: the path to the value, for the error.
         max_items: entries that a list or dict may have.
     Raises:
@@ -44,6 +60,16 @@ def check_plain(value: Any, hint: Any, what: str, max_items: int, depth: int = 0
     """
     if depth > MAX_DEPTH:
         refuse(what, "...", f"at most {MAX_DEPTH} levels deep")
+    if get_origin(hint) is Annotated:
+        hint, *limits = get_args(hint)
+        check_plain(value, hint, what, max_items, depth)
+        for limit in limits:
+            if value < limit.ge:
+                refuse(what, value, f">= {limit.ge}")
+        return
+    if (entries := _entries(hint)) is not None:
+        _check_entries(value, hint, entries, what, max_items, depth)
+        return
     kind = type(value)
     origin = get_origin(hint)
     if origin in (Union, UnionType):
@@ -58,6 +84,73 @@ def check_plain(value: Any, hint: Any, what: str, max_items: int, depth: int = 0
             refuse(f"number of entries of {what}", len(value), f"<= {max_items}")
         inner = get_args(hint)[-1] if origin else Any
         _check_items(value, inner, what, max_items, depth + 1)
+
+
+def check_keys(
+    what: str,
+    found: Mapping[str, Any],
+    keys: AbstractSet[str],
+    optional: AbstractSet[str] = frozenset(),
+) -> None:
+    """Check that a map has exactly the keys that it must have, and else only `optional` ones."""
+    if found.keys() == keys:
+        return
+    for key in sorted(keys - found.keys()):
+        raise WireError(f"{what} lacks {key!r}")
+    for key in found.keys() - keys - optional:
+        raise WireError(f"{what} has {shown(key)}, which is not of this format")
+
+
+def as_plain(value: Any, hint: Any, what: str) -> Any:
+    """Return a record's field as plain data; a dataclass must be the one annotated."""
+    if not is_dataclass(hint):
+        return value
+    if type(value) is not hint:
+        refuse(what, value, f"a {_name(hint)}")
+    return asdict(value)
+
+
+def from_plain(plain: Any, hint: Any) -> Any:
+    """Return plain data that `check_plain` has passed as what `hint` annotates."""
+    if (entries := _entries(hint)) is not None:
+        if _is_named_tuple(hint):
+            return hint(*map(from_plain, plain, entries.values()))
+        made = {key: from_plain(value, entries[key]) for key, value in plain.items()}
+        return made if is_typeddict(hint) else hint(**made)
+    inner = get_args(hint)
+    if get_origin(hint) is list:
+        return [from_plain(value, inner[0]) for value in plain]
+    if get_origin(hint) is dict:
+        return {key: from_plain(value, inner[1]) for key, value in plain.items()}
+    return plain
+
+
+@cache
+def _entries(hint: Any) -> Mapping[str, Any] | None:
+    """Return {field: its hint} of a dataclass, TypedDict or NamedTuple; None of all else."""
+    if is_dataclass(hint) or is_typeddict(hint) or _is_named_tuple(hint):
+        return get_type_hints(hint, include_extras=True)
+    return None
+
+
+def _is_named_tuple(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
+
+
+def _check_entries(
+    value: Any, hint: Any, entries: Mapping[str, Any], what: str, max_items: int, depth: int
+) -> None:
+    if _is_named_tuple(hint):
+        if type(value) not in (list, hint) or len(value) != len(entries):
+            refuse(what, value, f"a list of {', '.join(entries)}")
+        value = dict(zip(entries, value, strict=True))
+    else:
+        if type(value) is not dict:
+            refuse(what, value, f"a map of {_name(hint)}")
+        required = getattr(hint, "__required_keys__", entries.keys())
+        check_keys(what, value, required, entries.keys())
+    for key, item in value.items():
+        check_plain(item, entries[key], f"{what}.{key}", max_items, depth + 1)
 
 
 def _check_items(value: Any, hint: Any, what: str, max_items: int, depth: int) -> None:

@@ -1,8 +1,9 @@
 """The control records that controller and workers exchange, one class a verb.
 
 Records hold plain values (int, float, str, bool, None, lists and string-keyed
-dicts of these) and numpy arrays in fields typed `Arrays`; `codec` turns them into
-frames and checks every field's type on the way in.
+dicts of these, and dataclasses of them) and numpy arrays in fields typed `Arrays`.
+What a record must hold is declared here: by the types of its fields, by `check`, and by
+who may send it. `codec` turns records into frames, and checks on both ways.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
+import numpy as np
+
+from amp_runtime.errors import ErrorRecord, WireError
+from amp_runtime.nodes.statistics import Count, WorkerReport
 from amp_runtime.rows.spec import Array
+from amp_runtime.wire.plain import check_keys, refuse, shown
 
 FORMAT_VERSION = 1
 CONTROLLER = 0
 """Peer number of the controller; worker w is peer w + 1."""
 
 Arrays: TypeAlias = Mapping[str, Array]
-Plain: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,66 +41,91 @@ class Record:
         if cls.verb:
             Record.by_verb[cls.verb] = cls
 
+    def check(self) -> None:
+        """Check what the types of the fields cannot say.
+
+        Raises:
+            WireError: names the field and what it must be.
+        """
+
+    def check_sender(self, sender: int) -> None:
+        """Check that peer `sender` may send this record.
+
+        Raises:
+            WireError: it may not, or speaks for another.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class FromWorker(Record):
+    """Base of the records that a worker sends to the controller."""
+
+    worker: int
+
+    def check_sender(self, sender: int) -> None:
+        if sender == CONTROLLER:
+            raise WireError(f"record {self.verb!r}, which is a worker's to send")
+        if self.worker != sender - 1:
+            refuse(f"{self.verb}.worker", self.worker, f"{sender - 1}, the sender's")
+
+
+@dataclass(frozen=True, slots=True)
+class FromController(Record):
+    """Base of the records that the controller sends to workers."""
+
+    def check_sender(self, sender: int) -> None:
+        if sender != CONTROLLER:
+            raise WireError(f"record {self.verb!r}, which is the controller's to send")
+
 
 # ------------------------------------------------------------------ worker -> controller
 
 
 @dataclass(frozen=True, slots=True)
-class Hello(Record, verb="hello"):
+class Hello(FromWorker, verb="hello"):
     """A worker has bound its sockets and built its nodes."""
 
-    worker: int
-    pid: int
-    cores: list[int]
+    pid: Count
+    cores: list[Count]
     blas_threads: int
     blas_kernel: str
-    rss_bytes: int
+    rss_bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
-class Linked(Record, verb="linked"):
+class Linked(FromWorker, verb="linked"):
     """All channels of a worker are connected: it is ready for rows."""
 
-    worker: int
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged(FromWorker, verb="acknowledged"):
+    """A worker has done what barrier `barrier` asked."""
+
+    barrier: Count
+    report: WorkerReport
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged(Record, verb="acknowledged"):
-    """A worker has done what barrier `barrier` asked.
-
-    Attributes:
-        report: `statistics.WorkerReport` as plain data.
-    """
-
-    worker: int
-    barrier: int
-    report: Plain
-
-
-@dataclass(frozen=True, slots=True)
-class Status(Record, verb="status"):
+class Status(FromWorker, verb="status"):
     """A worker's report, unasked, about once a second."""
 
-    worker: int
-    report: Plain
+    report: WorkerReport
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters(Record, verb="parameters"):
+class Parameters(FromWorker, verb="parameters"):
     """A node's parameters by name."""
 
-    worker: int
     node: str
     arrays: Arrays
 
 
 @dataclass(frozen=True, slots=True)
-class Fault(Record, verb="fault"):
+class Fault(FromWorker, verb="fault"):
     """A worker cannot go on: the error, and the end of its traceback."""
 
-    worker: int
     node: str
-    error: Plain
+    error: ErrorRecord
     traceback: str
 
 
@@ -103,12 +133,12 @@ class Fault(Record, verb="fault"):
 
 
 @dataclass(frozen=True, slots=True)
-class Link(Record, verb="link"):
+class Link(FromController, verb="link"):
     """All sockets are bound: connect your channels."""
 
 
 @dataclass(frozen=True, slots=True)
-class Structure(Record, verb="structure"):
+class Structure(FromController, verb="structure"):
     """The structure of new instances, for nodes that declared that they need it.
 
     Attributes:
@@ -119,9 +149,20 @@ class Structure(Record, verb="structure"):
 
     arrays: Arrays
 
+    def check(self) -> None:
+        of_all = ("instances", "n_examples")
+        fields = [name for name in self.arrays if name not in of_all and name[:1] != "#"]
+        n_examples = _check_instances(self, *fields, *(f"#{name}" for name in fields))
+        for name in fields:
+            n_rows = int(_counts(self, f"#{name}", int(n_examples.sum())).sum())
+            shape = self.arrays[name].shape
+            if shape[:1] != (n_rows,):
+                what = f"shape of structure.arrays.{shown(name)[1:-1]}"
+                refuse(what, list(shape), f"[{n_rows}, ...], as its counts say")
+
 
 @dataclass(frozen=True, slots=True)
-class Retired(Record, verb="retired"):
+class Retired(FromController, verb="retired"):
     """Instances have retired: free their structure, count their rows.
 
     Attributes:
@@ -131,9 +172,12 @@ class Retired(Record, verb="retired"):
 
     arrays: Arrays
 
+    def check(self) -> None:
+        _check_instances(self)
+
 
 @dataclass(frozen=True, slots=True)
-class Barrier(Record, verb="barrier"):
+class Barrier(FromController, verb="barrier"):
     """Acknowledge with your report; no row is in flight.
 
     Attributes:
@@ -142,19 +186,19 @@ class Barrier(Record, verb="barrier"):
         reset_metrics: start the metrics anew after the report.
     """
 
-    barrier: int
+    barrier: Count
     apply_left_over: bool = False
-    step_examples: int = 0
+    step_examples: Count = 0
     reset_metrics: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class SendParameters(Record, verb="send-parameters"):
+class SendParameters(FromController, verb="send-parameters"):
     """Send one `Parameters` for each node that has any."""
 
 
 @dataclass(frozen=True, slots=True)
-class SetParameters(Record, verb="set-parameters"):
+class SetParameters(FromController, verb="set-parameters"):
     """Go on from these parameters; the next barrier acknowledges it."""
 
     node: str
@@ -162,7 +206,29 @@ class SetParameters(Record, verb="set-parameters"):
 
 
 @dataclass(frozen=True, slots=True)
-class Stop(Record, verb="stop"):
+class Stop(FromController, verb="stop"):
     """Leave your loop and exit with status 0."""
 
     reason: str = field(default="")
+
+
+# ------------------------------------------------------------------- arrays of instances
+
+
+def _check_instances(record: Structure | Retired, *others: str) -> Array:
+    """Check that the two arrays of all instances are there, and `others`; return `n_examples`."""
+    check_keys(f"{record.verb}.arrays", record.arrays, {"instances", "n_examples", *others})
+    n_instances = len(_counts(record, "instances"))
+    return _counts(record, "n_examples", n_instances)
+
+
+def _counts(record: Structure | Retired, name: str, length: int | None = None) -> Array:
+    """Return an array of numbers that are not negative: int32 [length]."""
+    array = record.arrays[name]
+    what = f"{record.verb}.arrays.{shown(name)[1:-1]}"
+    if array.dtype != np.int32 or array.ndim != 1 or length not in (None, len(array)):
+        must = f"int32[{'n' if length is None else length}]"
+        refuse(what, f"{array.dtype}{list(array.shape)}", must)
+    if (array < 0).any():
+        refuse(f"an entry of {what}", int(array.min()), ">= 0")
+    return array

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import zmq
 from runs import FOR_EVER, Run, Runner
+from wire_frames import as_bytes, edited
 
+from amp_runtime.nodes.statistics import WorkerReport
 from amp_runtime.wire.codec import Envelope, encode_record
-from amp_runtime.wire.protocol import CONTROLLER, Stop
+from amp_runtime.wire.protocol import CONTROLLER, Status, Stop
 
 pytestmark = pytest.mark.fault
 LINEAR_1, LOSS = 4, 8
@@ -26,14 +28,46 @@ def training(runner: Runner) -> Run:
     return run
 
 
-def write(peer: int, lane: str, frames: Sequence[bytes]) -> None:
-    """Send one multipart message to a lane of a peer, as any process of this user can."""
+def write(peer: int, lane: str, *messages: Sequence[bytes]) -> None:
+    """Send multipart messages to a lane of a peer, as any process of this user can."""
     (directory,) = Path(os.environ["XDG_RUNTIME_DIR"]).glob("amp-*")
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
         socket.immediate = 1
         socket.linger = socket.sndtimeo = 10_000
         socket.connect(f"ipc://{directory}/{peer}.0.{lane}")
-        socket.send_multipart(frames)
+        for frames in messages:
+            socket.send_multipart(frames)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"worker": 3, "report": {}}, "record from worker 'linear-1': status.report lacks "),
+        ({"worker": 3}, "record from worker 'linear-1': status.fields lacks 'report'"),
+    ],
+)
+def test_a_record_of_other_contents_ends_the_run_and_names_sender_record_and_field(
+    runner, fields, says
+):
+    run = training(runner)
+    envelope = Envelope(run.json("plan.json")["run"], 0, LINEAR_1, 0, 0)
+    frames = as_bytes(encode_record(envelope, Status(LINEAR_1 - 1, WorkerReport({}))))
+    write(CONTROLLER, "c", edited(frames, fields=fields))
+    ended = run.end()
+    assert ended.code == 70
+    assert ended.last_line.startswith(f"AMP-E501: a frame on the control lane: {says}")
+
+
+def test_a_worker_that_speaks_for_another_ends_the_run(runner):
+    run = training(runner)
+    run_id = run.json("plan.json")["run"]
+    forged = Status(LOSS - 1, WorkerReport({}))
+    envelopes = [Envelope(run_id, 0, LINEAR_1, 0, n) for n in range(500)]
+    # One of these numbers is the next of that worker; those before are duplicates.
+    write(CONTROLLER, "c", *(encode_record(envelope, forged) for envelope in envelopes))
+    ended = run.end()
+    assert (ended.code, ended.last_line[:10]) == (70, "AMP-E501: ")
+    assert "from worker 'linear-1': status.worker is 7; it must be 3, the sender" in ended.last_line
 
 
 def stop(run_id: str, sender: int, sequence: int = 0) -> list[bytes]:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from amp_runtime.errors import WireError
+from amp_runtime.nodes.statistics import WorkerReport
 from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.ledger import Lane
-from amp_runtime.wire.protocol import Linked, Status
+from amp_runtime.wire.protocol import Linked, Status, Stop
 
 pytestmark = pytest.mark.process
 RUN = "0" * 32
@@ -31,7 +32,7 @@ def test_what_cannot_be_sent_is_refused_and_the_next_message_has_its_number():
             sender.wait_linked(10)
             ours, theirs = PeerLink(sender, RUN, {2: 0}), PeerLink(receiver, RUN, {1: 0})
             with pytest.raises(WireError):
-                ours.send_record(2, Status(0, {"total": np.float32(1)}))
+                ours.send_record(2, Status(0, WorkerReport({}, live_structures=np.int64(1))))
             with pytest.raises(WireError):
                 ours.send_message(2, rows(n_payload=1))
             ours.send_record(2, Linked(0))
@@ -44,6 +45,26 @@ def test_what_cannot_be_sent_is_refused_and_the_next_message_has_its_number():
                 assert got[0].envelope.sequence == 0
             sent, received = ours.channels.counts()["sent"], theirs.channels.counts()["received"]
             assert [counts[1:] for counts in sent] == [counts[1:] for counts in received]
-            assert sent == [[2, "control", 1, 0], [2, "forward", 1, 2]]
+            assert sent == [(2, "control", 1, 0), (2, "forward", 1, 2)]
+    finally:
+        directory.remove()
+
+
+def test_a_record_that_its_sender_may_not_send_is_refused_by_name():
+    directory = SocketDirectory.create(n_peers=2)
+    try:
+        with Endpoint(directory, 1) as sender, Endpoint(directory, 2) as receiver:
+            sender.connect(2)
+            sender.wait_linked(10)
+            ours = PeerLink(sender, RUN, {2: 0})
+            theirs = PeerLink(receiver, RUN, {1: 0}, {1: "worker 'one'"}.__getitem__)
+            for record, said in (
+                (Linked(5), "linked.worker is 5; it must be 0, the sender's"),
+                (Stop(""), "record 'stop', which is the controller's to send"),
+            ):
+                ours.send_record(2, record)
+                assert receiver.poll(10).lanes
+                with pytest.raises(WireError, match=f"^from worker 'one': {said}"):
+                    list(theirs.receive(Lane.CONTROL, 1))
     finally:
         directory.remove()

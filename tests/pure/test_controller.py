@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from amp_runtime.errors import (
     LifecycleError,
     StallError,
     UnmatchedBackwardError,
+    WireError,
 )
-from amp_runtime.nodes.statistics import NodeReport, ProcessFacts, WorkerReport
+from amp_runtime.nodes.statistics import MetricSum, NodeReport, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.wire.protocol import (
@@ -44,11 +46,11 @@ from amp_runtime.wire.protocol import (
 DEFAULT = ControllerSettings(max_active_keys=2, update_every=3)
 
 
-def report(metrics: dict[str, float] | None = None, **given: Any) -> dict[str, Any]:
+def report(metrics: dict[str, float] | None = None, **given: Any) -> WorkerReport:
     """Return a worker's report: the sums of the loss's metrics, in training and evaluation."""
-    sums = {name: [total, 0] for name, total in (metrics or {}).items()}
+    sums = {name: MetricSum(total, 0) for name, total in (metrics or {}).items()}
     nodes = {"loss": NodeReport(metrics={"train": sums, "evaluate": sums})} if sums else {}
-    return WorkerReport(**{"nodes": nodes, **given}).to_plain()
+    return WorkerReport(**{"nodes": nodes, **given})
 
 
 @dataclass
@@ -595,6 +597,13 @@ def test_a_record_out_of_turn_is_refused_with_what_was(play, record, said):
         play().record(record)
 
 
+@pytest.mark.parametrize("record", [Status, partial(Acknowledged, barrier=1)])
+def test_a_report_of_nodes_that_a_worker_does_not_host_is_refused(record):
+    play = at_barrier()
+    with pytest.raises(WireError, match=r"worker 'linear': .*report.nodes holds 'loss'; .*linear"):
+        play.record(record(worker=0, report=report({"loss": 1.0})))
+
+
 def test_a_record_that_comes_twice_is_refused():
     play = Play.of().record(hello(0))
     with pytest.raises(LifecycleError, match="worker 0 answered unasked or twice"):
@@ -656,7 +665,7 @@ def test_a_stall_in_which_rows_still_move_speaks_of_a_loop():
     for rows in (10, 20, 30, 40):
         play.now += 1.9
         nodes = {"linear": NodeReport(rows_forward=rows)}
-        play.record(Status(0, WorkerReport(nodes).to_plain()))
+        play.record(Status(0, WorkerReport(nodes)))
     play.now += 1.9
     with pytest.raises(
         StallError, match=r"; rows still go from node to node; a loop of the model must end; or"

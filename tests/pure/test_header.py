@@ -21,9 +21,10 @@ from wire_frames import (
     same_message,
 )
 
+from amp_runtime.nodes.statistics import WorkerReport
 from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.wire.codec import Limits, encode_record
-from amp_runtime.wire.protocol import Acknowledged, Link, Retired, Stop
+from amp_runtime.wire.protocol import Acknowledged, Link, Parameters, Stop
 
 
 @pytest.mark.parametrize(
@@ -194,7 +195,9 @@ def test_frame_count_must_be_exact():
     refused(frames[:1], "number of frames is 1.*3")
     refused(frames[:2], "number of frames is 2.*3")
     refused([*frames, b""], "number of frames is 4.*3")
-    record = as_bytes(encode_record(ENVELOPE, Retired({"instances": np.zeros(2, np.int32)})))
+    record = as_bytes(
+        encode_record(ENVELOPE, Parameters(0, "linear", {"weight": np.zeros(2, np.float32)}))
+    )
     refused(record[:1], "number of frames is 1.*2")
     refused([*record, b""], "number of frames is 3.*2")
 
@@ -239,8 +242,8 @@ def test_hostile_strings_are_escaped_and_cut_in_the_error():
 
 
 def bombs() -> dict[str, bytes]:
-    valid = as_bytes(encode_record(ENVELOPE, Acknowledged(0, 0, {})))[0]
-    tag = msgpack.packb("report") + b"\x80"
+    valid = as_bytes(encode_record(ENVELOPE, Acknowledged(0, 0, WorkerReport({}))))[0]
+    tag = msgpack.packb("nodes") + b"\x80"
     inside = {
         "wide lists in lists": b"\xdd\x00\x00\x0f\xff" * 1000,
         "list of 2**32 - 1": b"\xdd\xff\xff\xff\xff",

@@ -23,8 +23,8 @@ def test_sequence_counts_up_per_channel_and_every_message_is_accepted_once():
     assert two.accept(first, Lane.FORWARD, 3) is Verdict.OK
     assert two.accept(second, Lane.FORWARD, 5) is Verdict.OK
     assert two.accept(answer, Lane.BACKWARD, 1) is Verdict.OK
-    assert one.counts()["sent"] == [[2, "backward", 1, 1], [2, "forward", 2, 8]]
-    assert two.counts()["received"] == [[1, "backward", 1, 1], [1, "forward", 2, 8]]
+    assert one.counts()["sent"] == [(2, "backward", 1, 1), (2, "forward", 2, 8)]
+    assert two.counts()["received"] == [(1, "backward", 1, 1), (1, "forward", 2, 8)]
     assert two.counts()["dropped"] == {}
 
 
@@ -33,7 +33,7 @@ def test_a_replayed_message_is_a_duplicate_and_counts_once():
     envelope = one.stamp(2, Lane.FORWARD, rows=3)
     assert two.accept(envelope, Lane.FORWARD, 3) is Verdict.OK
     assert two.accept(envelope, Lane.FORWARD, 3) is Verdict.DUPLICATE
-    assert two.counts()["received"] == [[1, "forward", 1, 3]]
+    assert two.counts()["received"] == [(1, "forward", 1, 3)]
     assert two.counts()["dropped"] == {"duplicate": 1}
 
 

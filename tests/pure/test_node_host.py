@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import astuple
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from wirings import PerExample, chain, new_graph, recurrent
 
 from amp_runtime.errors import InvariantError, NodeError, PayloadShapeError, VerifyError, WireError
 from amp_runtime.host.node_host import HostSettings, NodeHost
-from amp_runtime.nodes.statistics import MetricSum, WorkerReport
+from amp_runtime.nodes.statistics import MetricSum
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import Answer, Direction, Emission, Message, Mode
 from amp_runtime.wire.protocol import (
@@ -62,6 +63,22 @@ def labels(*instances: int) -> Structure:
     n = np.ones(len(instances), np.int32)
     instances_ = np.array(instances, np.int32)
     return Structure({"instances": instances_, "n_examples": n, "label": n * 0, "#label": n})
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        (None, r"structure field 'label' is missing; declared: int32\[rows\]"),
+        (np.zeros(1), r"structure field 'label' is float64\[rows\]; declared: int32\[rows\]"),
+        (np.zeros((1, 2), np.int32), r"'label' is int32\[rows, 2\]; declared"),
+    ],
+)
+def test_a_structure_without_a_field_as_declared_is_refused(field, said):
+    it = host(chain(), ["loss"])
+    arrays = {**labels(1).arrays, "label": field}
+    with pytest.raises(WireError, match=said):
+        it.on_record(Structure({n: a for n, a in arrays.items() if a is not None}))
+    assert it.arena.live == 0
 
 
 def retired(*instances: int, n: int = 1) -> Retired:
@@ -260,7 +277,7 @@ def test_a_barrier_takes_the_synchronous_step_and_reports_after_it():
     assert isinstance(reply, Acknowledged)
     assert (reply.worker, reply.barrier) == (0, 4)
     np.testing.assert_allclose(before - linear.parameters["weight"], 0.1 / 2)
-    node = WorkerReport.from_plain(reply.report).nodes["linear"]
+    node = reply.report.nodes["linear"]
     assert (node.updates, node.gradient_rows, node.staleness) == (1, 0, [1])
 
 
@@ -296,10 +313,10 @@ def test_metrics_start_anew_behind_the_report_of_a_stage():
     it.work()
     for reset in (False, True):
         (reply,) = it.on_record(Barrier(1, reset_metrics=reset))
-        metrics = reply.report["nodes"]["loss"]["metrics"]
-        assert metrics["train"]["accuracy"] == [1.0, 1]
+        metrics = reply.report.nodes["loss"].metrics
+        assert metrics["train"]["accuracy"] == MetricSum(1.0, 1)
     (reply,) = it.on_record(Barrier(1))
-    assert reply.report["nodes"]["loss"]["metrics"] == {}
+    assert reply.report.nodes["loss"].metrics == {}
 
 
 def test_a_barrier_refuses_rows_that_are_left():
@@ -425,8 +442,8 @@ def test_metrics_summed_with_numpy_are_reported_as_plain_numbers():
     vector = graph.input("vector", each=PerExample, state={"step": 0}, payload={"x": "vector"})
     graph.add(f"{__name__}:SumsWithNumpy", "end", vector)
     report = host(graph.build()).report().nodes["end"]
-    assert report.metrics["train"] == {"m": [0.5, 3]}
-    assert [type(n) for n in report.metrics["train"]["m"]] == [float, int]
+    assert report.metrics["train"] == {"m": MetricSum(0.5, 3)}
+    assert [type(n) for n in astuple(report.metrics["train"]["m"])] == [float, int]
 
 
 # ------------------------------------------------------- what a kind must not return

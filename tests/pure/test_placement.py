@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from wirings import recurrent
+from wirings import chain, recurrent
 
 from amp_runtime.errors import PlacementError
 from amp_runtime.graph.placement import Placement, WorkerPlace, process_per_node
@@ -52,3 +52,10 @@ def test_one_core_takes_all_and_no_core_is_refused():
 def test_peers_are_numbered_from_one_and_found_by_node():
     placement = Placement((WorkerPlace("a", (2, 0), (0,)), WorkerPlace("b", (1,), (1,))))
     assert placement.peer_of() == [1, 2, 1]
+
+
+def test_a_peer_is_called_by_its_worker():
+    placement = process_per_node(chain(), [0])
+    assert placement.peer_name(0) == "the controller"
+    assert placement.peer_name(2) == "worker 'loss'"
+    assert placement.peer_name(3) == "peer 3"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from amp_runtime.control.stages import Progress, Split, StageResult, Tally, Target
 from amp_runtime.nodes.statistics import (
+    ChannelCount,
     Histogram,
     MetricSum,
     NodeReport,
@@ -35,8 +34,8 @@ def test_a_histogram_of_any_values_fits_into_a_record():
     histogram.add(np.array([3, 4094, 4095, 4096, 1_000_000]))
     assert histogram.counts[[3, 4094, 4095]].tolist() == [1, 1, 3]
     report = WorkerReport({"linear": NodeReport(staleness=histogram.counts.tolist())})
-    frames = encode_record(Envelope("0" * 32, 0, 1, 0, 0), Status(0, report.to_plain()))
-    assert decode(frames).body == Status(0, report.to_plain())
+    frames = encode_record(Envelope("0" * 32, 0, 1, 0, 0), Status(0, report))
+    assert decode(frames).body == Status(0, report)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +56,14 @@ def test_metrics_add_up_by_name():
     assert total == {"loss": MetricSum(3.5, 0), "accuracy": MetricSum(3.0, 4)}
 
 
-def test_a_report_goes_through_json_and_comes_back_equal():
-    node = NodeReport(3, 2, 1, 1, 5, [1, 2], 0.5, 1, 2, 3, 4, {"train": {"loss": [1.5, 0]}})
-    facts = ProcessFacts({"sent": [[1, "forward", 2, 3]]}, 1.5, 100)
+def test_a_report_crosses_and_comes_back_equal():
+    sums = {"train": {"loss": MetricSum(1.5, 0)}}
+    node = NodeReport(3, 2, 1, 1, 5, [1, 2], 0.5, 1, 2, 3, 4, sums)
+    facts = ProcessFacts({"sent": [ChannelCount(1, "forward", 2, 3)]}, 1.5, 100)
     report = WorkerReport({"linear": node}, facts, 7, 6, 5)
-    assert WorkerReport.from_plain(json.loads(json.dumps(report.to_plain()))) == report
+    found = decode(encode_record(Envelope("0" * 32, 0, 1, 0, 0), Status(0, report))).body.report
+    assert found == report
+    assert type(found.process.channels["sent"][0]) is ChannelCount
     assert (node.rows, node.batches) == (5, 2)
     assert node.mode_metrics("train") == {"loss": MetricSum(1.5, 0)}
     assert node.mode_metrics("evaluate") == {}
@@ -71,10 +73,11 @@ def test_a_report_goes_through_json_and_comes_back_equal():
 
 
 def reports(**metrics):
-    """Return one report a node: {node: {metric: [total, count]}}, in training."""
+    """Return one report a node, of {metric: (total, count)} in training."""
+    sums = {name: {m: MetricSum(*s) for m, s in some.items()} for name, some in metrics.items()}
     return {
-        n: WorkerReport({name: NodeReport(metrics={"train": sums})})
-        for n, (name, sums) in enumerate(metrics.items(), start=1)
+        n: WorkerReport({name: NodeReport(metrics={"train": some})})
+        for n, (name, some) in enumerate(sums.items(), start=1)
     }
 
 

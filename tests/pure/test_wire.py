@@ -1,5 +1,6 @@
 """The wire format: what goes in comes out, and what a port did not declare is refused."""
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -7,14 +8,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from wire_frames import ENVELOPE, RECORDS, RUN, as_bytes, forward, frames_of, same_message
+from wire_frames import (
+    ENVELOPE,
+    RECORDS,
+    REPORT,
+    RUN,
+    as_bytes,
+    edited,
+    forward,
+    frames_of,
+    refused,
+    same_message,
+)
 
 from amp_runtime.errors import PayloadShapeError, WireError
+from amp_runtime.nodes.statistics import NodeReport, WorkerReport
 from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.rows.spec import DTYPES, ArraySpec
 from amp_runtime.wire.codec import check_payload, decode, encode_message, encode_record
 from amp_runtime.wire.ledger import Envelope
-from amp_runtime.wire.protocol import Acknowledged, Parameters
+from amp_runtime.wire.protocol import (
+    CONTROLLER,
+    Acknowledged,
+    Fault,
+    FromWorker,
+    Parameters,
+    Record,
+    Retired,
+    Status,
+    Structure,
+)
 
 # ------------------------------------------------------------------------- round trips
 
@@ -111,21 +134,142 @@ def test_a_message_without_rows_is_not_sent():
 
 
 @pytest.mark.parametrize(
-    ("report", "match"),
+    ("nodes", "match"),
     [
-        ({"loss": np.float64(0.5)}, "acknowledged.report.loss"),
-        ({"rows": np.int64(5)}, "acknowledged.report.rows"),
-        ({"a": {"b": [1, (2, 3)]}}, r"acknowledged.report.a.b\[1\]"),
-        ({1: 2}, "key of acknowledged.report"),
-        ({"big": 2**63}, "64-bit"),
-        ({"bad": "\ud800"}, "packed"),
-        ({"n": list(range(5000))}, "5000.*4096"),
-        ({str(i): "x" * 1000 for i in range(2000)}, "record"),
+        ({"n": NodeReport(busy_s=np.float64(0.5))}, "acknowledged.report.nodes.n.busy_s"),
+        ({"n": NodeReport(np.int64(5))}, "acknowledged.report.nodes.n.rows_forward"),
+        ({"n": NodeReport(staleness=[1, (2, 3)])}, r"nodes.n.staleness\[1\] is \(2, 3\)"),
+        ({1: NodeReport()}, "key of acknowledged.report.nodes"),
+        ({"n": NodeReport(updates=-1)}, "nodes.n.updates is -1; it must be >= 0"),
+        ({"n": NodeReport(updates=2**63)}, "64-bit"),
+        ({"\ud800": NodeReport()}, "packed"),
+        ({"n": NodeReport(staleness=list(range(5000)))}, "5000.*4096"),
+        ({"x" * 1000 + str(i): NodeReport() for i in range(2000)}, "record"),
     ],
 )
-def test_a_report_that_is_not_plain_or_too_large_is_not_sent(report, match):
+def test_a_report_that_is_not_plain_or_too_large_is_not_sent(nodes, match):
     with pytest.raises(WireError, match=match):
-        encode_record(ENVELOPE, Acknowledged(0, 0, report))
+        encode_record(ENVELOPE, Acknowledged(0, 0, WorkerReport(nodes)))
+
+
+# ------------------------------------------------------------- what a record must hold
+
+
+def record_frames(record: Record, **entries: Any) -> list[bytes]:
+    """Return the frames of `record`, other entries in its header."""
+    return edited(as_bytes(encode_record(ENVELOPE, record)), **entries)
+
+
+def report(**entries: Any) -> list[bytes]:
+    """Return the frames of a status whose report has other entries (None: without)."""
+    plain = asdict(REPORT) | entries
+    plain = {name: value for name, value in plain.items() if value is not None}
+    return record_frames(Status(2, REPORT), fields={"worker": 2, "report": plain})
+
+
+def sent(*count: Any) -> list[bytes]:
+    return report(process={"channels": {"sent": [count]}, "cpu_s": 0.0, "rss_bytes": 0})
+
+
+def node(**entries: Any) -> list[bytes]:
+    return report(nodes={"n": asdict(NodeReport()) | entries})
+
+
+@pytest.mark.parametrize(
+    ("frames", "match"),
+    [
+        (report(nodes=None), "status.report lacks 'nodes'"),
+        (report(nodes={"n": {}}), "status.report.nodes.n lacks 'batches_backward'"),
+        (report(nodes={"n": 5}), "status.report.nodes.n is 5; it must be a map of NodeReport"),
+        (report(more=5), "status.report has 'more'"),
+        (node(rows_forward="5"), "status.report.nodes.n.rows_forward is '5'; it must be int"),
+        (node(rows_backward=-5), "n.rows_backward is -5; it must be >= 0"),
+        (node(metrics={"train": {"loss": [1.0, 0]}}), "train.loss .*a map of MetricSum"),
+        (node(metrics={"train": {"loss": {"total": 1, "count": 0}}}), "loss.total is 1; .*float"),
+        (node(staleness=[1, -1]), r"n.staleness\[1\] is -1"),
+        (sent(1, "forward", 2), r"channels.sent\[0\] is .*a list of peer, lane, messages, rows"),
+        (sent(1, "forward", 2, None), r"channels.sent\[0\].rows is None"),
+        (
+            record_frames(
+                Fault(2, "n", RECORDS[-1].error, ""),
+                fields={"worker": 2, "node": "n", "error": {"code": "AMP-E404"}, "traceback": ""},
+            ),
+            "fault.error lacks 'fix'",
+        ),
+    ],
+)
+def test_a_record_with_other_contents_is_refused_by_sender_record_and_field(frames, match):
+    refused(frames, f"record from peer 3: .*{match}")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "match"),
+    [
+        ({"n_examples": None}, "arrays lacks 'n_examples'"),
+        ({"instances": np.zeros(2, np.float32)}, r"arrays.instances is 'float32\[2\]'"),
+        (
+            {"n_examples": np.ones(3, np.int32)},
+            r"n_examples is 'int32\[3\]'; it must be int32\[2\]",
+        ),
+        ({"instances": np.int32([1, -1])}, "an entry of .*arrays.instances is -1"),
+    ],
+)
+@pytest.mark.parametrize("cls", [Structure, Retired])
+def test_arrays_of_instances_that_do_not_fit_are_neither_sent_nor_taken(cls, arrays, match):
+    good = {"instances": np.int32([1, 2]), "n_examples": np.int32([1, 2])}
+    neither_sent_nor_taken(cls(good), cls(given_arrays(good, arrays)), match)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "match"),
+    [
+        ({"#label": None}, "structure.arrays lacks '#label'"),
+        ({"label": None}, "structure.arrays has '#label'"),
+        ({"#label": np.ones(2, np.int32)}, r"arrays.#label is 'int32\[2\]'; it must be int32\[3\]"),
+        ({"#label": np.int32([2, 2, -1])}, "an entry of structure.arrays.#label is -1"),
+        ({"label": np.zeros(4)}, r"shape of structure.arrays.label is \[4\]; it must be \[3, "),
+        ({"label": np.zeros(())}, r"shape of structure.arrays.label is \[\]"),
+    ],
+)
+def test_fields_of_a_structure_that_do_not_add_up_are_neither_sent_nor_taken(arrays, match):
+    good = {
+        "instances": np.int32([1, 2]),
+        "n_examples": np.int32([1, 2]),
+        "label": np.zeros(3),
+        "#label": np.int32([1, 0, 2]),
+    }
+    neither_sent_nor_taken(Structure(good), Structure(given_arrays(good, arrays)), match)
+
+
+def given_arrays(good: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: array for name, array in (good | changes).items() if array is not None}
+
+
+def neither_sent_nor_taken(good: Record, bad: Record, match: str) -> None:
+    assert decode(as_bytes(encode_record(ENVELOPE, good))).body.arrays.keys() == good.arrays.keys()
+    with pytest.raises(WireError, match=match):
+        encode_record(ENVELOPE, bad)
+    with pytest.MonkeyPatch.context() as unchecked:
+        unchecked.setattr(type(bad), "check", lambda self: None)
+        frames = as_bytes(encode_record(ENVELOPE, bad))
+    refused(frames, match)
+
+
+WORKERS = [r for r in RECORDS if isinstance(r, FromWorker)]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.verb)
+def test_a_worker_speaks_for_itself_alone_and_gives_no_orders(record):
+    if record in WORKERS:
+        record.check_sender(3)
+        with pytest.raises(WireError, match=f"{record.verb}.worker is 2; it must be 3, the sende"):
+            record.check_sender(4)
+        with pytest.raises(WireError, match=f"{record.verb}', which is a worker's to send"):
+            record.check_sender(CONTROLLER)
+    else:
+        record.check_sender(CONTROLLER)
+        with pytest.raises(WireError, match=f"{record.verb}', which is the controller's to send"):
+            record.check_sender(3)
 
 
 # ------------------------------------------------------------------------------- ports
