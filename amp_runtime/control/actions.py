@@ -37,6 +37,13 @@ class StageDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Warn:
+    """Something that the user should know while the run goes on; told once."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The run is over and the workers are told to stop.
 
@@ -51,4 +58,4 @@ class Finished:
     reports: Mapping[int, WorkerReport]
 
 
-Action: TypeAlias = ToWorker | Inject | StageDone | Finished
+Action: TypeAlias = ToWorker | Inject | StageDone | Warn | Finished

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker, Warn
 from amp_runtime.control.feed import Feed, Injection, mean_rows_per_example
 from amp_runtime.control.in_flight import InFlight, Retirement
 from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
@@ -159,6 +159,7 @@ class Controller:
         self._setting_parameters = False
         self._stop_reason = ""
         self._why = ""
+        self._warned_of: set[str] = set()
         self._parameters: dict[str, Mapping[str, Array]] = {}
         self._last_progress = self._last_moved = now
         self.reports: dict[int, WorkerReport] = {}
@@ -189,7 +190,7 @@ class Controller:
                 if barrier != self._barrier:
                     raise LifecycleError(f"barrier {barrier} acknowledged, not {self._barrier}")
                 self.reports[worker + 1] = self._checked(record, worker, report)
-                return self._when_all(worker, now, self._barrier_reached)
+                return self._warnings(report) + self._when_all(worker, now, self._barrier_reached)
             case Status(worker=worker, report=report):
                 # Behind an acknowledgement the metrics may have been reset already: the
                 # acknowledged report stands until the barrier is over.
@@ -200,6 +201,7 @@ class Controller:
                     if before is None or newest.rows != before.rows:
                         self._last_moved = now
                     self.reports[worker + 1] = newest
+                    return self._warnings(newest)
                 return []
             case Parameters(worker=worker, node=node, arrays=arrays):
                 self._life.require(ControllerStatus.COLLECTING, event="parameters")
@@ -300,6 +302,22 @@ class Controller:
                 where=f"from worker {self.node_names(worker + 1)!r}",
             )
         return report
+
+    def _warnings(self, report: WorkerReport) -> list[Action]:
+        """Warn of each node whose training loss is not finite, once in a run."""
+        epoch = self._stage.epoch if self._stage is not None else 0
+        found: list[Action] = []
+        for name, node in report.nodes.items():
+            loss = node.diverged_loss()
+            if loss is not None and name not in self._warned_of:
+                self._warned_of.add(name)
+                found.append(
+                    Warn(
+                        f"epoch {epoch}: the training loss of node {name!r} is {loss}; the run "
+                        "goes on, but has most likely diverged: try a smaller training.optimizer.lr"
+                    )
+                )
+        return found
 
     def _missing(self) -> str:
         return ", ".join(self.node_names(peer) for peer in sorted(self._waiting_for))
@@ -503,6 +521,7 @@ class Controller:
                 apply_left_over=stage.mode is Mode.TRAIN,
                 step_examples=step,
                 reset_metrics=True,
+                epoch=stage.epoch,
             )
         )
 

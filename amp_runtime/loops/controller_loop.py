@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker, Warn
 from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
 from amp_runtime.control.stages import StageResult
@@ -189,6 +189,8 @@ class ControllerLoop:
                     )
                     self._folder.add_stage(result)
                     self._on_stage(result)
+                case Warn(text=text):
+                    self._console.say(f"warning: {text}")
                 case Finished():
                     self._finished = action
 

@@ -152,7 +152,10 @@ class WorkerLoop:
                 }
             for mode, metrics in node.metrics.items():
                 values |= {f"{mode}_{n}_sum": metric.total for n, metric in metrics.items()}
-            self._log.info("barrier", node=name, number=barrier.barrier, **values)
+            epoch = {"epoch": barrier.epoch} if barrier.epoch else {}
+            self._log.info("barrier", node=name, number=barrier.barrier, **epoch, **values)
+            if (loss := node.diverged_loss()) is not None:
+                self._log.warning("loss_not_finite", node=name, **epoch, train_loss_sum=loss)
 
     def _fault(self, error: Exception) -> None:
         """Report an error that this worker cannot go on after, and wait to be stopped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, TypeAlias, TypedDict
@@ -112,6 +113,11 @@ class NodeReport:
 
     def mode_metrics(self, mode: str) -> Metrics:
         return self.metrics.get(mode, {})
+
+    def diverged_loss(self) -> float | None:
+        """Return the sum of its training loss if that is infinite or no number, else None."""
+        loss = self.mode_metrics("train").get("loss")
+        return None if loss is None or math.isfinite(loss.total) else loss.total
 
 
 class ChannelCount(NamedTuple):

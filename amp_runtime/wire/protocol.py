@@ -184,12 +184,14 @@ class Barrier(FromController, verb="barrier"):
         apply_left_over: take a step with gradients short of a full update first.
         step_examples: >0: take a step for this many examples first (synchronous).
         reset_metrics: start the metrics anew after the report.
+        epoch: of the stage that is over, for the log; 0: of none.
     """
 
     barrier: Count
     apply_left_over: bool = False
     step_examples: Count = 0
     reset_metrics: bool = False
+    epoch: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

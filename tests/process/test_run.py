@@ -186,6 +186,18 @@ def test_on_one_core_all_workers_share_it_and_the_run_says_so_once(runner):
     assert run.json("manifest.json")["notes"] == ["8 workers share 1 core"]
 
 
+def test_a_run_that_diverges_says_so_once_with_node_and_epoch(runner):
+    ended = runner.run(
+        runner.config(), "training.max_epochs=3", "training.optimizer={name: sgd, lr: 1000000.0}"
+    )
+    assert ended.code == 0
+    said = r"^warning: epoch 1: the training loss of node 'loss' is (nan|inf); the run goes on, but"
+    assert len(re.findall(said, ended.out, re.MULTILINE)) == ended.out.count("warning: ") == 1
+    (line,) = [line for line in runner.last.log("loss").splitlines() if " WARNING " in line]
+    assert re.search(r" WARNING loss loss_not_finite epoch=1 train_loss_sum=(nan|inf)$", line)
+    assert "epoch=3" in runner.last.log("linear-2")
+
+
 def test_two_runs_at_once_do_not_know_of_each_other(runner):
     config = runner.config()
     alone, other = (runner.start(config, "training.max_epochs=2") for _ in range(2))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wirings import chain, examples, recurrent, tokens_chain
 
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker, Warn
 from amp_runtime.control.controller import Controller, ControllerSettings
 from amp_runtime.control.lifecycle import ControllerStatus
 from amp_runtime.control.stages import Target
@@ -68,6 +68,7 @@ class Play:
     modes: list[Mode] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     finished: Finished | None = None
     now: float = 0.0
 
@@ -106,6 +107,8 @@ class Play:
                     self.records.append(record)
                 case StageDone(result=result):
                     self.results.append(result)
+                case Warn(text=text):
+                    self.warnings.append(text)
                 case Finished():
                     self.finished = action
         return self
@@ -424,6 +427,27 @@ def test_counts_of_control_channels_may_differ_at_a_barrier():
     play.record(Acknowledged(0, 1, report(process=facts)))
     play.record(Acknowledged(1, 1, report()))
     assert len(play.results) == 1
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_training_loss_that_is_not_finite_is_warned_of_once_with_node_and_epoch(loss):
+    play = Play.of(replace(DEFAULT, max_epochs=3)).begun()
+    play.run_stage().acknowledge({"loss": 1.0})
+    assert play.warnings == []
+    play.record(Status(1, report({"loss": loss})))
+    said = f"epoch 2: the training loss of node 'loss' is {loss}; the run goes on, but has"
+    assert [text[: len(said)] for text in play.warnings] == [said]
+    play.run_stage().acknowledge({"loss": loss})
+    play.run_stage().acknowledge({"loss": loss})
+    assert len(play.warnings) == 1
+    assert len(play.results) == 3
+
+
+def test_it_is_warned_of_at_the_end_of_the_epoch_at_the_latest():
+    play = Play.of(valid=2).begun().run_stage()
+    assert play.barrier().epoch == 1
+    play.acknowledge({"loss": float("nan")})
+    assert len(play.warnings) == 1
 
 
 # -------------------------------------------------------------------------- synchronous

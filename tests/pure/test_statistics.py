@@ -69,6 +69,16 @@ def test_a_report_crosses_and_comes_back_equal():
     assert node.mode_metrics("evaluate") == {}
 
 
+@pytest.mark.parametrize(
+    ("train", "found"), [(1.5, None), (float("inf"), float("inf")), (None, None)]
+)
+def test_a_loss_has_diverged_when_its_training_sum_is_not_finite(train, found):
+    metrics = {"evaluate": {"loss": MetricSum(float("nan"))}}
+    if train is not None:
+        metrics["train"] = {"loss": MetricSum(train), "accuracy": MetricSum(float("nan"), 1)}
+    assert NodeReport(metrics=metrics).diverged_loss() == found
+
+
 # ------------------------------------------------------------------------------- stages
 
 
