@@ -30,6 +30,7 @@ FIELDS = {
     "label": ArraySpec((), "int32"),
     "labels": ArraySpec((), "int32"),
     "times": ArraySpec((), "int32"),
+    "which": ArraySpec((), "int32"),
 }
 N_TOKENS, N_CLASSES = 6, 3
 
@@ -38,7 +39,7 @@ N_TOKENS, N_CLASSES = 6, 3
 class Domain:
     """Which states rows have: one per `step` of `steps`, visited so often, marked or not."""
 
-    steps: str  # "each token", "start" or "end"
+    steps: str  # "each token", "each time", "start" or "end"
     visited: int = 0
     marks: str = "0"
 
@@ -164,10 +165,102 @@ class Maker:
     def add_sink(self, a: int, b: int, width: int) -> None:
         self.graph.add("sink", self.name("sink"), self.take(a).out)
 
+    def add_split(self, a: int, b: int, width: int) -> None:
+        """Both parts are streams."""
+        fitting = [s for s in self.streams if s.width > 1]
+        stream = fitting[a % len(fitting)]
+        stream.used = True
+        sizes = {"a": 1 + b % (stream.width - 1)}
+        sizes["b"] = stream.width - sizes["a"]
+        split = self.graph.add("split", self.name("split"), stream.out, outputs=sizes)
+        for port, size in sizes.items():
+            self.put(split[port], size, stream.domain)
+
+    def add_flatmap(self, a: int, b: int, width: int) -> None:
+        """One row an example becomes one for each token, or as many as it says: maybe none."""
+        fitting = [s for s in self.streams if s.domain.steps in ("start", "end")]
+        stream = fitting[a % len(fitting)]
+        stream.used = True
+        steps, count = (("each token", "n_tokens"), ("each time", "n_times"))[b % 2]
+        rows = self.graph.add(
+            "flatmap",
+            self.name("flatmap"),
+            stream.out,
+            count=f"{__name__}:{count}",
+            state=f"{__name__}:to_position",
+        )
+        self.put(rows, stream.width, replace(stream.domain, steps=steps))
+
+    def add_group(self, a: int, b: int, width: int) -> None:
+        """The rows of an example become one; a start announces it, where there may be none."""
+        fitting = [s for s in self.streams if s.domain.steps.startswith("each")]
+        stream = fitting[a % len(fitting)]
+        domain = replace(stream.domain, steps="start")
+        starts = [s for s in self.streams if s.domain == domain]
+        may_be_none = stream.domain.steps == "each time"
+        sources, announced = [stream], False
+        if may_be_none or b % 2:
+            if not starts:
+                return
+            sources, announced = [stream, starts[width % len(starts)]], True
+        for source in sources:
+            source.used = True
+        group = self.graph.add(
+            "group",
+            self.name("group"),
+            *(source.out for source in sources),
+            reduce=("sum", "mean", "max")[b % 3],
+            key=f"{__name__}:to_start",
+            count=f"{__name__}:{'n_times' if may_be_none else 'n_tokens'}",
+            position=f"{__name__}:step_of" if a % 2 else None,
+            announced=announced,
+        )
+        self.put(group, stream.width, domain)
+
+    def add_pairs(self, a: int, b: int, width: int) -> None:
+        """The marked and the unmarked row become one, or change places."""
+        fitting = [s for s in self.streams if s.domain.marks == "01"]
+        if not fitting:
+            return
+        stream = fitting[a % len(fitting)]
+        stream.used = True
+        pairs = self.graph.add(
+            "group",
+            self.name("group"),
+            stream.out,
+            reduce="stack",
+            count=2,
+            key=f"{__name__}:unmark",
+            position=f"{__name__}:{('mark_of', 'other_mark')[width % 2]}",
+        )
+        if b % 2:
+            self.put(self.linear(pairs, width), width, replace(stream.domain, marks="0"))
+            return
+        rows = self.graph.add("ungroup", self.name("ungroup"), pairs, state=f"{__name__}:remark")
+        self.put(rows, stream.width, stream.domain)
+
+    def add_loss_over_rows(self, a: int, b: int, width: int) -> None:
+        """Which of its tokens an example means."""
+        domain = ("each token", "0")
+        fitting = [s for s in self.streams if (s.domain.steps, s.domain.marks) == domain]
+        stream = fitting[a % len(fitting)]
+        stream.used = True
+        self.n_losses += 1
+        logits = self.linear(stream.out, 1, b)
+        self.graph.add(
+            "softmax_over_rows",
+            self.name("loss"),
+            logits,
+            count="len(tokens)",
+            index="step",
+            label="which",
+        )
+
 
 STEPS = (
     Maker.add_linear, Maker.add_relu, Maker.add_concat, Maker.add_diamond,
     Maker.add_recurrence, Maker.add_visits, Maker.add_marked, Maker.add_loss, Maker.add_sink,
+    Maker.add_split, Maker.add_flatmap, Maker.add_group, Maker.add_pairs, Maker.add_loss_over_rows,
 )  # fmt: skip
 
 
@@ -220,6 +313,7 @@ def examples(n: int, seed: int, *, longest: int = 4) -> Dataset:
             "label": generator.integers(0, N_CLASSES, n),
             "labels": (generator.integers(0, N_CLASSES, total), lengths),
             "times": generator.integers(0, 4, n),
+            "which": generator.integers(0, lengths),
         }
     )
 
@@ -261,3 +355,41 @@ def next_visit(columns: Columns, structure: StructureArena) -> dict[str, Array]:
 
 def mark(columns: Columns, structure: StructureArena) -> dict[str, Array]:
     return {"mark": columns["mark"] * 0 + 1}
+
+
+@needs("len(tokens)")
+def n_tokens(columns: Columns, structure: StructureArena) -> Array:
+    return structure.take("len(tokens)", columns)
+
+
+@needs("times")
+def n_times(columns: Columns, structure: StructureArena) -> Array:
+    return structure.take("times", columns)
+
+
+def to_position(columns: Columns, structure: StructureArena) -> dict[str, Array]:
+    return {"step": columns[POSITION]}
+
+
+def to_start(columns: Columns, structure: StructureArena) -> dict[str, Array]:
+    return {"step": columns["step"] * 0}
+
+
+def step_of(columns: Columns, structure: StructureArena) -> Array:
+    return columns["step"]
+
+
+def unmark(columns: Columns, structure: StructureArena) -> dict[str, Array]:
+    return {"mark": columns["mark"] * 0}
+
+
+def remark(columns: Columns, structure: StructureArena) -> dict[str, Array]:
+    return {"mark": columns[POSITION]}
+
+
+def mark_of(columns: Columns, structure: StructureArena) -> Array:
+    return columns["mark"]
+
+
+def other_mark(columns: Columns, structure: StructureArena) -> Array:
+    return 1 - columns["mark"]

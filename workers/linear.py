@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -18,9 +19,10 @@ from workers.activations import ACTIVATIONS
 
 
 class Linear(Parameterised):
-    """Input `x` {one array: [rows, in]}, output `y` {x: [rows, features]}.
+    """Input `x` {one array: [rows, ...]}, output `y` {x: [rows, features]}.
 
-    Parameters: weight [in, features] and bias [features], both from a uniform
+    All features of a row are taken as one vector of length `in`, the last axis counting
+    fastest. Parameters: weight [in, features] and bias [features], both from a uniform
     distribution within 1 / sqrt(in).
     """
 
@@ -38,9 +40,9 @@ class Linear(Parameterised):
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
         spec = inputs["x"]
         arrays = list(spec.arrays.values())
-        if len(arrays) != 1 or len(arrays[0].shape) != 1 or arrays[0].dtype != dtype:
+        if len(arrays) != 1 or not arrays[0].shape or arrays[0].dtype != dtype:
             raise ShapeMismatchError(
-                f"port 'x' takes one array {dtype}[rows, in], but is given {spec}"
+                f"port 'x' takes one array {dtype}[rows, in, ...], but is given {spec}"
             )
         return {"y": PortSpec({"x": ArraySpec((options.features,), dtype)}, spec.schema)}
 
@@ -48,16 +50,17 @@ class Linear(Parameterised):
     def load(cls, options: Any, inputs: Mapping[str, PortSpec]) -> float:
         (spec,) = inputs["x"].arrays.values()
         # y, dx and dW are 2 * in * out operations each, at some 50 per nanosecond.
-        return 3.0 + 6.0 * spec.shape[0] * int(options.features) / 50e3
+        return 3.0 + 6.0 * math.prod(spec.shape) * int(options.features) / 50e3
 
     def __init__(self, context: NodeContext) -> None:
-        ((self._input, _),) = context.inputs["x"].arrays.items()
+        ((self._input, array),) = context.inputs["x"].arrays.items()
+        self._shape = array.shape
         super().__init__(context)
         self._activation = ACTIVATIONS.get(self.options.activation)
         self._terms: list[tuple[Array, Array]] = []
 
     def initial_parameters(self, generator: np.random.Generator) -> dict[str, Array]:
-        (n_in,) = self.context.inputs["x"].arrays[self._input].shape
+        n_in = math.prod(self._shape)
         bound = 1 / np.sqrt(n_in)
         parameters = {"weight": uniform(generator, bound, (n_in, self.options.features))}
         if self.options.bias:
@@ -65,7 +68,7 @@ class Linear(Parameterised):
         return parameters
 
     def compute(self, payload: Payload) -> tuple[Payload, Payload]:
-        x = single(payload)
+        x = single(payload).reshape(-1, math.prod(self._shape))
         y = x @ self.parameters["weight"]
         if self.options.bias:
             y += self.parameters["bias"]
@@ -79,7 +82,9 @@ class Linear(Parameterised):
         if self._activation is not None:
             delta = self._activation.chain(delta, saved["y"])
         self._terms.append((saved["x"], delta))
-        return {self._input: delta @ self.parameters["weight"].T} if wants_input else None
+        if not wants_input:
+            return None
+        return {self._input: (delta @ self.parameters["weight"].T).reshape(-1, *self._shape)}
 
     def add_gradients(self, into: Mapping[str, Array]) -> None:
         for x, delta in self._terms:

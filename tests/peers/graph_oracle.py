@@ -98,6 +98,16 @@ class Walk:
         columns = {column: np.array([value]) for column, value in state.items()}
         return getattr(import_module(module), name)(columns, self)
 
+    def changed(self, node: NodeSpec, function: str, state: State) -> State:
+        """Return the state that a row leaves with, in the columns of the node's output."""
+        found = {name: int(v[0]) for name, v in self.call(function, state).items()}
+        (spec,) = node.outputs.values()
+        return {name: v for name, v in (state | found).items() if name in spec.schema.index}
+
+    def number(self, given: int | str, state: State) -> int:
+        """Return what an option says that is a number, or a function of one row."""
+        return given if isinstance(given, int) else int(self.call(given, state)[0])
+
     def take(self, name: str, columns: Mapping[str, Any], index: Any = 0) -> np.ndarray:
         """Stand in for a structure arena: return element `index` of a field, [1, *shape]."""
         if name.startswith("len("):
@@ -160,7 +170,7 @@ def embedding(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
 @kind
 def linear(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
     parameters = walk.parameters[node.name]
-    y = row.x @ parameters["weight"]
+    y = row.x.reshape(-1) @ parameters["weight"]
     if node.options["bias"]:
         y = y + parameters["bias"]
     if node.options["activation"]:
@@ -216,8 +226,76 @@ def phi(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
 
 @kind
 def isu(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
-    changed = walk.call(node.options["update"], row.state)
-    return [("y", Row(row.state | {name: int(v[0]) for name, v in changed.items()}, row.payload))]
+    return [("y", Row(walk.changed(node, node.options["update"], row.state), row.payload))]
+
+
+@kind
+def split(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    parts = torch.split(row.x, list(node.options["outputs"].values()))
+    (name,) = row.payload
+    return [(o, Row(row.state, {name: x})) for o, x in zip(node.outputs, parts, strict=True)]
+
+
+def children(walk: Walk, node: NodeSpec, row: Row, count: int) -> list[State]:
+    """Return the states of the rows that a fan-out makes of one."""
+    numbered = [row.state | {POSITION: number} for number in range(count)]
+    return [walk.changed(node, node.options["state"], state) for state in numbered]
+
+
+@kind
+def flatmap(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    count = walk.number(node.options["count"], row.state)
+    return [("y", Row(state, row.payload)) for state in children(walk, node, row, count)]
+
+
+@kind
+def ungroup(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    count = len(row.x)
+    if node.options["count"] is not None:
+        count = walk.number(node.options["count"], row.state)
+    states = children(walk, node, row, count)
+    return [("y", Row(state, {"x": row.x[n]})) for n, state in enumerate(states)]
+
+
+@kind
+def group(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    options, state = node.options, row.state
+    if port == "x":
+        state = walk.changed(node, options["key"], row.state)
+    key = (node.name, *sorted(state.items()))
+    rows = walk.waiting.setdefault(key, {})
+    place: Any = port
+    if port == "x":
+        by_position = options["position"] is not None
+        place = (
+            walk.number(options["position"], row.state) if by_position else [*row.state.values()]
+        )
+        place = f"x {place}"
+    assert place not in rows, f"two rows for {place!r} of a group at {node.name!r}"
+    rows[place] = row
+    members = [rows[place].x for place in sorted(rows) if place != "key"]
+    expected = walk.number(options["count"], state)
+    if len(members) < expected or (options["announced"] and "key" not in rows):
+        return []
+    del walk.waiting[key]
+    if not members:
+        shape = node.outputs["y"].arrays["x"].shape
+        return [("y", Row(state, {"x": torch.zeros(shape, dtype=torch.float64)}))]
+    return [("y", Row(state, {"x": REDUCED[options["reduce"]](torch.stack(members))}))]
+
+
+def first_maximum(x: torch.Tensor) -> torch.Tensor:
+    """Return the maximum over the first axis; of equal ones the first has the gradient."""
+    first = torch.from_numpy(x.detach().numpy().argmax(axis=0))
+    return x.gather(0, first[None])[0]
+
+
+REDUCED: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "stack": lambda x: x,
+    "sum": lambda x: x.sum(0),
+    "mean": lambda x: x.mean(0),
+    "max": first_maximum,
+}
 
 
 @kind
@@ -251,4 +329,18 @@ def sigmoid_cross_entropy(walk: Walk, node: NodeSpec, port: str, row: Row) -> Le
     walk.loss = walk.loss + functional.binary_cross_entropy_with_logits(
         row.x, wanted, reduction="sum"
     )
+    return []
+
+
+@kind
+def softmax_over_rows(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    rows = walk.waiting.setdefault(node.name, {})
+    number = row.state[node.options["index"]]
+    assert str(number) not in rows, f"two rows of number {number} at {node.name!r}"
+    rows[str(number)] = row
+    if len(rows) == int(walk.take(node.options["count"], {})[0]):
+        logits = torch.cat([rows[str(n)].x for n in range(len(rows))])
+        label = torch.tensor(walk.fields[node.options["label"]][0]).long()
+        walk.loss = walk.loss + functional.cross_entropy(logits, label)
+        del walk.waiting[node.name]
     return []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,15 @@ from amp_runtime.config.schema import load_config
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.prepare import Prepared, prepare
 from amp_runtime.reference import Reference
-from tests.peers.torch_models import MLP, Batch, ListReductionRNN, Parameters, train_steps
+from tests.peers.torch_graphs import GatedGraph, TreeOfNodes, TreeOfRoots
+from tests.peers.torch_models import (
+    MLP,
+    Batch,
+    ListReductionRNN,
+    NamedNodes,
+    Parameters,
+    train_steps,
+)
 
 pytestmark = pytest.mark.peers
 TOLERANCE = 1e-8
@@ -39,15 +49,41 @@ OPTIMIZERS = {
         {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-7},
     ),
 }
+SIZES = {"train": N_EXAMPLES, "valid": 10, "batch": BATCH}
+BABI = Path(os.environ.get("AMP_DATA", ""), "babi15", "train_15_graphs.txt")
 MODELS = {
     "rnn": {
         "model": {"builder": "rnn", "hidden": 24, "embedding": 16},
-        "data": {"source": "list_reduction", "train": N_EXAMPLES, "valid": 20, "batch": BATCH},
+        "data": {"source": "list_reduction", **SIZES},
     },
     "mlp": {
         "model": {"builder": "mlp", "hidden": [20, 16]},
-        "data": {"source": "pixels", "train": N_EXAMPLES, "valid": 10, "batch": BATCH},
+        "data": {"source": "pixels", **SIZES},
     },
+    "graphs": {
+        "model": {"builder": "tests.graph_models:gated_graph"},
+        "data": {"source": "tests.graph_models:graphs", **SIZES},
+    },
+    "babi": {
+        "model": {"builder": "tests.graph_models:gated_graph"},
+        "data": {"source": "tests.graph_models:graphs", "path": str(BABI), **SIZES},
+    },
+    "roots": {
+        "model": {"builder": "tests.graph_models:tree_of_roots"},
+        "data": {"source": "tests.graph_models:trees", **SIZES},
+    },
+    "nodes": {
+        "model": {"builder": "tests.graph_models:tree_of_nodes"},
+        "data": {"source": "tests.graph_models:trees", **SIZES},
+    },
+}
+TORCH: Mapping[str, type[NamedNodes]] = {
+    "rnn": ListReductionRNN,
+    "mlp": MLP,
+    "graphs": GatedGraph,
+    "babi": GatedGraph,
+    "roots": TreeOfRoots,
+    "nodes": TreeOfNodes,
 }
 
 
@@ -59,10 +95,28 @@ def _torch_has_its_threads() -> None:
     train_steps(MLP, parameters, [(np.ones((1, 3)), np.zeros(1))], "adam", {"lr": 0.1})
 
 
-@pytest.fixture(params=[(m, o) for m in MODELS for o in OPTIMIZERS], ids="-".join)
-def case(request, runner: Runner) -> tuple[Prepared, str, Path]:
-    """One model and optimiser: prepared, the name of the optimiser, the config file."""
+@dataclass(frozen=True)
+class Case:
+    """One of our models and an optimiser, and the model in PyTorch."""
+
+    prepared: Prepared
+    model: type[NamedNodes]
+    optimizer: str
+    config: Path
+
+
+EVERY = [(model, optimizer) for model in MODELS for optimizer in OPTIMIZERS]
+IN_PROCESSES = [
+    *((model, optimizer) for model in ("rnn", "mlp") for optimizer in OPTIMIZERS),
+    *((model, "adam") for model in ("graphs", "roots", "nodes")),
+]
+
+
+@pytest.fixture
+def case(request, runner: Runner) -> Case:
     model, optimizer = request.param
+    if model == "babi" and not BABI.is_file():
+        pytest.skip("AMP_DATA/babi15/train_15_graphs.txt is not there")
     sections = MODELS[model]
     if model == "mlp":
         sections = {**sections, "data": {**sections["data"], "path": str(digits(runner.home))}}
@@ -78,7 +132,7 @@ def case(request, runner: Runner) -> tuple[Prepared, str, Path]:
             "optimizer": {"name": optimizer, **OPTIMIZERS[optimizer][0]},
         },
     )
-    return prepare(load_config(path), node_kinds()), optimizer, path
+    return Case(prepare(load_config(path), node_kinds()), TORCH[model], optimizer, path)
 
 
 def digits(folder: Path) -> Path:
@@ -104,6 +158,9 @@ def batches(prepared: Prepared) -> list[Batch]:
 
 
 def inputs(train: Dataset, examples: np.ndarray) -> Batch:
+    if "tokens" not in train.fields and "pixels" not in train.fields:
+        singles = [train.subset(examples[i : i + 1]) for i in range(len(examples))]
+        return [{name: f.values for name, f in one.fields.items()} for one in singles], None
     labels = train.gather("label", examples).values
     if "pixels" in train.fields:
         return train.gather("pixels", examples).values, labels
@@ -122,10 +179,10 @@ def initial(prepared: Prepared) -> Parameters:
     }
 
 
-def by_autograd(prepared: Prepared, optimizer: str) -> Parameters:
-    model = MLP if "pixels" in prepared.train.fields else ListReductionRNN
-    _, options = OPTIMIZERS[optimizer]
-    return train_steps(model, initial(prepared), batches(prepared), optimizer, options)
+def by_autograd(case: Case) -> Parameters:
+    _, options = OPTIMIZERS[case.optimizer]
+    start, steps = initial(case.prepared), batches(case.prepared)
+    return train_steps(case.model, start, steps, case.optimizer, options)
 
 
 def flat(parameters: Parameters) -> dict[str, np.ndarray]:
@@ -134,8 +191,8 @@ def flat(parameters: Parameters) -> dict[str, np.ndarray]:
     }
 
 
-def assert_equal(ours: Mapping[str, np.ndarray], prepared: Prepared, optimizer: str) -> None:
-    wanted, began = flat(by_autograd(prepared, optimizer)), flat(initial(prepared))
+def assert_equal(ours: Mapping[str, np.ndarray], case: Case) -> None:
+    wanted, began = flat(by_autograd(case)), flat(initial(case.prepared))
     assert ours.keys() == wanted.keys()
     for name, array in ours.items():
         assert array.dtype == np.float64
@@ -144,19 +201,20 @@ def assert_equal(ours: Mapping[str, np.ndarray], prepared: Prepared, optimizer: 
         assert np.abs(array - wanted[name]).max() / scale <= TOLERANCE, name
 
 
+@pytest.mark.parametrize("case", EVERY, indirect=True, ids="-".join)
 def test_reference_equals_autograd(case):
-    prepared, optimizer, _ = case
+    prepared = case.prepared
     finished = Reference(
         prepared.wiring, node_kinds(), prepared.train, prepared.valid, prepared.settings
     ).run()
     for name in finished.parameters:
         assert finished.reports[1].nodes[name].updates == UPDATES
-    assert_equal(flat(finished.parameters), prepared, optimizer)
+    assert_equal(flat(finished.parameters), case)
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("case", IN_PROCESSES, indirect=True, ids="-".join)
 def test_one_process_per_node_equals_autograd(case, runner):
-    prepared, optimizer, path = case
-    assert runner.run(path).code == 0
+    assert runner.run(case.config).code == 0
     ours = load_file(runner.last.folder / "parameters.safetensors")
-    assert_equal(ours, prepared, optimizer)
+    assert_equal(ours, case)

@@ -22,12 +22,14 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
 class Linear(nn.Module):
-    """y = x @ weight + bias."""
+    """y = x @ weight + bias, or without one."""
 
-    def __init__(self, weight: np.ndarray, bias: np.ndarray, dtype: torch.dtype) -> None:
+    def __init__(
+        self, weight: np.ndarray, bias: np.ndarray | None = None, *, dtype: torch.dtype
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(weight, dtype=dtype))
-        self.bias = nn.Parameter(torch.tensor(bias, dtype=dtype))
+        self.bias = None if bias is None else nn.Parameter(torch.tensor(bias, dtype=dtype))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return functional.linear(x, self.weight.T, self.bias)
@@ -65,6 +67,12 @@ class NamedNodes(nn.Module):
             node: {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
             for node, module in self.nodes.items()
         }
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """Return the mean cross-entropy over the batch's examples."""
+        inputs, labels = batch
+        target = torch.as_tensor(np.array(labels, np.int64).reshape(-1))
+        return functional.cross_entropy(self(inputs), target)
 
     def gradients(self) -> dict[str, dict[str, np.ndarray]]:
         """Return dL/dparameter in our form, new memory."""
@@ -106,13 +114,6 @@ class MLP(NamedNodes):
         return y
 
 
-def loss_of(model: NamedNodes, batch: Batch) -> torch.Tensor:
-    """Return the mean cross-entropy over the batch's examples."""
-    inputs, labels = batch
-    target = torch.as_tensor(np.array(labels, np.int64).reshape(-1))
-    return functional.cross_entropy(model(inputs), target)
-
-
 def train_steps(
     model: type[NamedNodes],
     parameters: Parameters,
@@ -124,7 +125,7 @@ def train_steps(
     """Take one optimiser step a batch, on the mean loss, and return the parameters.
 
     Args:
-        model: ListReductionRNN or MLP.
+        model: ListReductionRNN, MLP, or one of `torch_graphs`.
         parameters: where to start; not changed.
         optimizer: `sgd` or `adam`; `options` are torch's own (lr, momentum, betas, eps).
         dtype: `float32` or `float64`, of parameters and arithmetic.
@@ -133,7 +134,7 @@ def train_steps(
     stepper = OPTIMIZERS[optimizer](net.parameters(), **options)
     for batch in batches:
         stepper.zero_grad()
-        loss_of(net, batch).backward()
+        net.loss(batch).backward()
         stepper.step()
     return net.arrays()
 
@@ -143,7 +144,7 @@ def loss_and_gradients(
 ) -> tuple[float, dict[str, dict[str, np.ndarray]]]:
     """Return the mean loss of one batch and its gradient for every parameter."""
     net = model(parameters, getattr(torch, dtype))
-    loss = loss_of(net, batch)
+    loss = net.loss(batch)
     loss.backward()
     return loss.item(), net.gradients()
 

@@ -111,6 +111,7 @@ CASES = {
         for f in ("relu", "tanh", "sigmoid")
     },
     "linear without bias": Case("linear", {"x": floats(2)}, {"features": 3, "bias": False}),
+    "linear of two axes": Case("linear", {"x": floats(2, 3)}, {"features": 2}),
     "multiply": joined("multiply"),
     "multiply of two arrays": joined("multiply", "ab", TWO_ARRAYS),
     "phi": Case(

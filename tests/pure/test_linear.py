@@ -213,10 +213,18 @@ def test_a_synchronous_step_divides_by_the_examples_it_is_told():
     assert (node.version, node.updates.rows) == (1, 0)
 
 
+def test_the_features_of_several_axes_are_one_vector_the_last_counting_fastest():
+    node = make("linear", floats(2, 2), features=1, bias=False)
+    node.parameters["weight"][...] = [[1.0], [10.0], [100.0], [1000.0]]
+    emitted = only(node.forward("x", rows(x=[[[1.0, 2.0], [3.0, 4.0]]]), Mode.TRAIN))
+    assert emitted.payload["x"].tolist() == [[4321]]
+    answers = node.backward("y", slots(emitted), {"x": f64([[2]])})
+    assert answered(answers) == {0: {"x": [[2, 20], [200, 2000]]}}
+
+
 @pytest.mark.parametrize(
     "given",
     [
-        floats(2, 2),
         floats(),
         spec(("x", (2,), "int32")),
         spec(("x", (2,), "float32")),
@@ -224,7 +232,7 @@ def test_a_synchronous_step_divides_by_the_examples_it_is_told():
     ],
 )
 def test_other_inputs_are_refused_with_what_they_are(given):
-    with pytest.raises(ShapeMismatchError, match=r"takes one array float64\[rows, in\], but is gi"):
+    with pytest.raises(ShapeMismatchError, match=r"one array float64\[rows, in, \.\.\.\], but is"):
         make("linear", given, features=1)
 
 
