@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
+
+import numpy as np
+
+from amp_runtime.commands import node_kinds
+from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.data.dataset import Dataset
+from amp_runtime.graph import POSITION, Graph
+from amp_runtime.reference import Reference
+from amp_runtime.rows.spec import ArraySpec
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -22,6 +32,30 @@ def test_the_example_of_ones_own_model_and_data_reaches_its_target(runner):
     ended = runner.run(config, timeout_s=110)
     assert ended.code == 0
     assert "target reached: accuracy" in ended.out
+
+
+def test_the_example_of_a_graph_network_adds_up_what_comes_along_edges(tmp_path, monkeypatch):
+    (tmp_path / "sums.py").write_text(block("python", "from amp_runtime.graph import POSITION\n"))
+    monkeypatch.syspath_prepend(tmp_path)
+    sums = import_module("sums")
+    # 0 -> 1, 0 -> 2, 1 -> 2; each node has one feature, and its target is the sum it gets.
+    x, weight = np.array([[3.0], [5.0], [7.0]]), 2.0
+    example = {"x": x, "first_out": [0, 2, 3], "n_out": [2, 1, 0], "target": [1, 2, 2]}
+    example |= {"n_in": [0, 1, 2], "wanted": weight * np.array([[0.0], [3.0], [8.0]])}
+    train = Dataset.from_examples([example])
+    fields = {
+        n: ArraySpec(f.values.shape[1:], f.values.dtype.name) for n, f in train.fields.items()
+    }
+    graph = Graph(node_kinds(), fields=fields, dtype="float64")
+    graph.state(node=4)
+    nodes = graph.input("nodes", each="x", state={"node": POSITION}, payload={"x": "x"})
+    got = sums.sums_of_messages(graph, nodes, features=1)
+    graph.add("squared_error", "loss", got, target="wanted", index="node")
+    run = Reference(graph.build(), node_kinds(), train, train, ControllerSettings())
+    (message,) = run.host.parameterised()
+    message.parameters["weight"][...], message.parameters["bias"][...] = weight, 0
+    run.run()
+    assert run.results[0].metrics["loss"] == 0
 
 
 def test_the_readme_opens_with_the_two_commands():

@@ -476,6 +476,61 @@ def test_a_residual_loop_is_no_meeting_of_branches(graph, vector):
     graph.build()
 
 
+# ------------------------------------------------------ rows that fan out and come together
+
+
+def looped(graph, vector):
+    """Return a phi, its edges by a flatmap, and the sum of these, announced by the phi."""
+    loop = graph.add("phi", "loop", vector, inputs=("start", "again"))
+    many = graph.add("flatmap", "many", loop, count=2, state=NEXT)
+    sums = graph.add("group", "sums", many, loop, reduce="sum", key=NEXT, count=2, announced=True)
+    return loop, sums
+
+
+def test_a_loop_through_the_members_of_a_group_changes_the_state(graph, vector):
+    loop = graph.add("phi", "loop", vector, inputs=("start", "again"))
+    pair = graph.add("group", "pair", loop, reduce="mean", key=NEXT, count=2)
+    odd = graph.add("cond", "odd", pair, choose=ODD)
+    graph.connect(odd["no"], loop.port("again"))
+    graph.add("sink", "end", odd["yes"])
+    graph.build()
+
+
+def test_a_loop_through_the_announcement_of_a_group_needs_another_change(graph, vector):
+    loop, sums = looped(graph, vector)
+    odd = graph.add("cond", "odd", sums, choose=ODD)
+    graph.connect(odd["no"], loop.port("again"))
+    graph.add("sink", "end", odd["yes"])
+    with pytest.raises(StatelessCycleError, match=r"loop -> loop-bcast -> sums -> odd -> loop"):
+        graph.build()
+
+
+def test_a_loop_with_a_change_may_fan_out_and_come_together(graph, vector):
+    loop, sums = looped(graph, vector)
+    step = graph.add("isu", "step", joined(graph, sums, loop), update=NEXT)
+    odd = graph.add("cond", "odd", graph.add("linear", "l", step, features=2), choose=ODD)
+    graph.connect(odd["no"], loop.port("again"))
+    graph.add("sink", "end", odd["yes"])
+    graph.build()
+
+
+def test_what_a_group_was_announced_by_meets_its_other_branch(graph, vector):
+    many = graph.add("flatmap", "many", vector, count=2, state=NEXT)
+    sums = graph.add("group", "sums", many, vector, reduce="sum", key=NEXT, count=2, announced=True)
+    graph.add("sink", "end", merged(graph, sums, vector))
+    with pytest.raises(BranchesMeetError, match=r"branches 'y\d' and 'y\d' meet in phi 'merge'"):
+        graph.build()
+
+
+def test_states_may_have_other_columns_from_a_fan_out_on(graph, vector):
+    edges = {"state": "state_functions:edges", "columns": {"edge": 5}}
+    many = graph.add("flatmap", "many", vector, count=2, **edges)
+    graph.add("sink", "end", graph.add("relu", "relu", many))
+    wiring = graph.build()
+    schema = wiring.nodes[wiring.number["relu"]].outputs["y"].schema
+    assert schema.names == ("instance", "edge")
+
+
 def test_fields_of_the_data_are_copied():
     fields = dict(FIELDS)
     graph = Graph(Registry(), fields=fields)
