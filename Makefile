@@ -91,12 +91,14 @@ format: $(VENV)/lint.stamp ## format the code, and mend what ruff can mend
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-docs: $(VENV)/run.stamp ## make configs/README.md and schema.json from the schema
+docs: $(VENV)/run.stamp ## make what is generated: configs/README.md, schema.json, broken configs
 	$(PY) -c 'from amp_runtime.config.page import markdown; print(markdown(), end="")' \
 	  > configs/README.md.new
 	mv configs/README.md.new configs/README.md
 	$(PY) -m amp_runtime schema > configs/schema.json.new
 	mv configs/schema.json.new configs/schema.json
+	PYTHONPATH=. $(PY) tests/broken_configs.py > docs/broken_configs.md.new
+	mv docs/broken_configs.md.new docs/broken_configs.md
 
 bench: $(VENV)/run.stamp ## measure start-up and memory of workers
 	$(PY) benchmarks/startup.py

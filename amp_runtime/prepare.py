@@ -18,7 +18,7 @@ from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import Target
 from amp_runtime.data import TRAIN, VALID, check_source, load_split
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import AmpError, ConfigError, DataError, nearest
+from amp_runtime.errors import AmpError, ConfigError, DataError, MissingDataError, nearest
 from amp_runtime.graph import Graph
 from amp_runtime.graph.training_options import DEFAULT_TRAINING, optimizer_problems
 from amp_runtime.graph.wiring import Wiring
@@ -45,8 +45,8 @@ class Prepared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the data source says to the user."""
-        return self.train.about.notes + self.valid.about.notes
+        """What the data source says to the user, and what is no error but hardly meant."""
+        return (*self.train.about.notes, *self.valid.about.notes, *_warnings(self))
 
 
 def prepare_file(path: str | os.PathLike[str], overrides: Sequence[str], kinds: Kinds) -> Prepared:
@@ -80,7 +80,9 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
         raise _together(_option_errors(parts, config, kinds), config)
     train, valid = (_split(parts, split, config) for split in (TRAIN, VALID))
     if not train.fields:  # nor any example: nobody can say what a graph would be given
-        raise DataError("gave no examples to train on", where=train.where)
+        raise DataError(
+            "gave no examples to train on", where=f"{config.place('data')}: {train.where}"
+        )
     _check_same_fields(train, valid)
     wiring = _wiring(parts, train, config, kinds)
     _check_target(config, wiring, kinds)
@@ -150,8 +152,11 @@ def _together(errors: Sequence[AmpError], config: Config) -> AmpError:
 
 
 def _split(parts: _Parts, split: str, config: Config) -> Dataset:
-    made = load_split(parts.source, split, config.seed, parts.source_options)
-    return made.astype(config.dtype)
+    try:
+        made = load_split(parts.source, split, config.seed, parts.source_options)
+        return made.astype(config.dtype)
+    except (DataError, MissingDataError) as error:
+        raise error.at(config.place("data.path")) from error.__cause__
 
 
 def _graph(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Graph:
@@ -247,6 +252,22 @@ def _check_target(config: Config, wiring: Wiring, kinds: Kinds) -> None:
             where=config.place("training.target.metric"),
             fix=f"its metrics are {', '.join(valid) or 'none'}",
         )
+
+
+def _warnings(prepared: Prepared) -> list[str]:
+    """Return what is no error, and hardly what a user wants."""
+    found = []
+    updating = [node for node in prepared.wiring.nodes if node.parameterised]
+    if not updating:
+        found.append("no node has parameters: nothing will be learnt")
+    n_examples = len(prepared.train)
+    seldom = [n.name for n in updating if n_examples < int(n.training["update_every"])]
+    if seldom and prepared.settings.evaluate is None:
+        found.append(
+            f"update_every is more than the {n_examples} training examples, so these nodes "
+            f"update once an epoch: {', '.join(seldom)}"
+        )
+    return found
 
 
 def controller_settings(config: Config) -> ControllerSettings:

@@ -25,7 +25,8 @@ What `model`, `data`, an optimizer and `nodes.<name>` take beside the keys below
 `make kinds` lists all models, data sources, optimizers and node kinds, and `make kinds
 NAME=adam` the options of one, with types, limits and defaults. `make check CONFIG=...`
 resolves a config, shows its graph and its placement, and runs nothing; `make graph
-CONFIG=...` draws it.
+CONFIG=...` draws it. What is said of broken configs stands in
+[docs/broken_configs.md](../docs/broken_configs.md).
 
 An editor with a YAML language server completes and checks a file that begins with
 `# yaml-language-server: $schema=schema.json` (the path of [schema.json](schema.json)).

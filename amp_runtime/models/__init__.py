@@ -44,7 +44,7 @@ def check_builder(
         function = BUILDERS[builder]
     else:
         said = f"no model builder {builder!r}{nearest(builder, BUILDERS)}"
-        fix = f"use {', '.join(BUILDERS)}, or package.module:function"
+        fix = "`python -m amp_runtime kinds` lists all; or package.module:function for your own"
         raise ConfigProblemsError.of([Problem(("builder",), f"{said}; {fix}")], where)
     what = f"model builder {builder!r}"
     return function, function_options(function, options, given=("graph",), what=what, where=where)

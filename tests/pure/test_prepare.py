@@ -272,6 +272,34 @@ def test_a_builder_asks_how_many_values_a_field_takes(config_file):
     model = "model={builder: 'prepare_source:build', classes: 4}"
     prepared = prepare(load_config(config_file, [model]), Registry())
     assert prepared.wiring.nodes[0].options["entries"] == 3
-    assert prepared.notes == ("train has no c", "valid has no c")
+    assert prepared.notes[:2] == ("train has no c", "valid has no c")
     with pytest.raises(GraphError, match=r"does not say how many values field 'label' .*option"):
         prepare(load_config(config_file, ["model={builder: 'prepare_source:build'}"]), Registry())
+
+
+def test_what_is_hardly_meant_is_noted(config_file):
+    prepared = prepare(load_config(config_file, ["training.update_every=2"]), Registry())
+    assert prepared.notes[-1:] == (
+        "update_every is more than the 1 training examples, so these nodes update once an "
+        "epoch: linear-1, linear-2",
+    )
+    own = ["training.update_every=1", "nodes.linear-2.update_every=5"]
+    prepared = prepare(load_config(config_file, own), Registry())
+    assert [note.rpartition(": ")[2] for note in prepared.notes] == ["linear-2"]
+    assert prepare(load_config(config_file, own[:1]), Registry()).notes == ()
+
+
+NOTHING_LEARNS = """
+def build(graph):
+    from amp_runtime.graph import PerExample
+    x = graph.input("x", each=PerExample, state={}, payload={"x": "pixels"})
+    graph.add("softmax_cross_entropy", "loss", x)
+"""
+
+
+def test_a_model_without_parameters_is_noted(config_file, monkeypatch):
+    (config_file.parent / "learns_nothing.py").write_text(NOTHING_LEARNS)
+    monkeypatch.delitem(sys.modules, "learns_nothing", raising=False)
+    settings = ["model={builder: 'learns_nothing:build'}"]
+    notes = prepare(load_config(config_file, settings), Registry()).notes
+    assert notes == ("no node has parameters: nothing will be learnt",)
