@@ -42,7 +42,8 @@ def main() -> int:
         _die_with(plan.controller_pid)
         place = plan.placement.workers[given.worker]
         log = Log(place.name)
-        _set_title(f"amp {plan.name} {place.name}")
+        nodes = ",".join(plan.wiring.nodes[i].name for i in place.nodes)
+        _set_title(f"amp {plan.name} {place.name}{f' ({nodes})' if len(place.nodes) > 1 else ''}")
         folder = plan.folder
         names.search_also(folder)
         os.sched_setaffinity(0, place.cores)

@@ -21,5 +21,9 @@ class Sink(Node):
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
         return {}
 
+    @classmethod
+    def load(cls, options: Any, inputs: Mapping[str, PortSpec]) -> float:
+        return 0.5
+
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
         return (Answer(rows.return_to, None),)

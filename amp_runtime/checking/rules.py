@@ -250,7 +250,12 @@ def problems_of(
                 problem = Problem(path, said)
         # The branches of a union fail one by one: `_rule` names them all, once.
         found.setdefault(path, problem)
-    return list(found.values())
+    # What is wrong within a mapping says more than that it is none of the other branches.
+    return [p for at, p in found.items() if not any(_within(other, at) for other in found)]
+
+
+def _within(path: Path, outer: Path) -> bool:
+    return len(path) > len(outer) and path[: len(outer)] == outer
 
 
 def _rule(path: Path, schema: Schema) -> str:

@@ -17,7 +17,7 @@ def command(given: argparse.Namespace) -> None:
 
     kinds = node_kinds()
     prepared = prepare_file(given.config, given.overrides, kinds)
-    placed = place(prepared)
+    placed = place(prepared, kinds)
     shapes = parameter_shapes(prepared.wiring, kinds, prepared.config.seed)
     print(prepared.config.to_yaml())
     print(f"training examples    {prepared.train}")

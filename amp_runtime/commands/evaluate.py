@@ -39,7 +39,8 @@ def command(given: argparse.Namespace) -> None:
     run_name, split_name, overrides = _sorted_out(given.words)
     run, split = RunFolder.find(run_name), Split(split_name)
     parameters = run.read_parameters()
-    prepared = prepare_file(run.config, overrides, node_kinds())
+    kinds = node_kinds()
+    prepared = prepare_file(run.config, overrides, kinds)
     config = prepared.config
     check_nodes(parameters, [n.name for n in prepared.wiring.nodes if n.parameterised])
     dataset = prepared.train if split is Split.TRAIN else prepared.valid
@@ -48,7 +49,7 @@ def command(given: argparse.Namespace) -> None:
     prepared = replace(
         prepared, parameters=parameters, settings=replace(prepared.settings, evaluate=split)
     )
-    placed = place(prepared)
+    placed = place(prepared, kinds)
     folder = RunFolder.create(
         config, given.words, placed.cores, placed.notes, base=run.path / "evaluations"
     )

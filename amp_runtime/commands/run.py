@@ -22,9 +22,10 @@ def command(given: argparse.Namespace) -> None:
 
     started = time.monotonic()
     console = Console()
-    prepared = prepare_file(given.config, given.overrides, node_kinds())
+    kinds = node_kinds()
+    prepared = prepare_file(given.config, given.overrides, kinds)
     config = prepared.config
-    placed = place(prepared)
+    placed = place(prepared, kinds)
     folder = RunFolder.create(config, given.overrides, placed.cores, placed.notes)
     console.say(
         f"{config.name}: {len(prepared.train)} training and {len(prepared.valid)} validation "

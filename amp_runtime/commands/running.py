@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from amp_runtime.errors import OutputError
-from amp_runtime.graph.placement import Placement, process_per_node
+from amp_runtime.graph.placement import Placement
+from amp_runtime.nodes.node import Kinds
 from amp_runtime.output.run_folder import RunFolder
+from amp_runtime.placing import plan_placement
 from amp_runtime.prepare import Prepared
 from amp_runtime.processes.launch import usable_cores
 from amp_runtime.processes.signals import as_error
@@ -29,17 +31,23 @@ class Placed:
     notes: Sequence[str]
 
 
-def place(prepared: Prepared) -> Placed:
-    """Deal the nodes to the cores that this process may use."""
+def place(prepared: Prepared, kinds: Kinds) -> Placed:
+    """Deal the nodes to workers and cores that this process may use, as the config says.
+
+    Raises:
+        ConfigProblemsError: a group of nodes that cannot be.
+    """
     cores = usable_cores()
-    placement = process_per_node(prepared.wiring, cores)
+    planned = plan_placement(prepared, kinds, cores)
+    placement = planned.placement
     n_workers, n_cores = len(placement.workers), len(cores)
     shared = f"{n_workers} workers share {n_cores} core{'s' if n_cores > 1 else ''}"
-    words = (
-        f"{len(prepared.wiring.nodes)} nodes, one process each, on cores "
-        f"{', '.join(map(str, cores))}"
-    )
-    notes = [*([shared] if n_workers > n_cores else []), *prepared.notes]
+    words = f"{planned.summary()}, on cores {', '.join(map(str, cores))}"
+    notes = [
+        *planned.lines([*prepared.wiring.number]),
+        *([shared] if n_workers > n_cores else []),
+        *prepared.notes,
+    ]
     return Placed(placement, cores, words, notes)
 
 

@@ -184,11 +184,36 @@ class NodeSection(OpenSection):
     ] = None
 
 
+class HostSection(Section):
+    """One worker of `host`, and the nodes that share it."""
+
+    nodes: Annotated[list[str], key("names of the model's nodes", min_length=1)]
+    cores: Annotated[
+        list[Annotated[int, Field(ge=0)]] | None,
+        key("that it is pinned to, each with a BLAS thread; default: one, by load", min_length=1),
+    ] = None
+    name: Annotated[
+        str | None,
+        key(
+            "of the worker and its log; default: its only node's, or worker-1, ...",
+            pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$",
+            words="1 to 41 characters a-z, 0-9, _ and -, a letter or digit first",
+        ),
+    ] = None
+
+
+class PlacementSection(Section):
+    """Which nodes share a worker, and on which cores; other nodes get a worker each."""
+
+    host: Annotated[list[HostSection], key("the workers, one an item", min_length=1)]
+
+
 class RuntimeSection(Section):
     """Where and how the processes run."""
 
     placement: Annotated[
-        Literal["process_per_node"], key("which node runs in which worker process")
+        Literal["process_per_node", "packed"] | PlacementSection,
+        key("which node runs in which worker; packed: as many workers as cores, by estimated load"),
     ] = "process_per_node"
     start_timeout_s: Annotated[Seconds, key("for all workers to be ready", unit="s")] = 30.0
     stall_timeout_s: Annotated[
@@ -393,6 +418,7 @@ def sections() -> dict[str, Schema]:
                 path = f"{name}.{key_name}".lstrip(".")
                 visit(path, value)
                 visit(f"{path}.<name>", value.get("additionalProperties") or {})
+                visit(f"{path}[]", value.get("items") or {})
 
     visit("", root)
     return found

@@ -3,21 +3,21 @@
     receive(message) ---> queues by merge key ---> work() ---> messages to other workers
     on_record(record) --> replies                  settle()    after they were sent
 
-Waiting rows with one merge key become one batch, up to the rows of one update. Answers
-go before forward rows, and among forward rows the oldest instance goes first.
+Waiting rows with one merge key become one batch, up to the rows of one update. Which
+goes first, `row_queues` says.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from amp_runtime.errors import InvariantError, NodeError, WireError
+from amp_runtime.errors import AmpError, InvariantError, NodeError, WireError
 from amp_runtime.graph.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_of
 from amp_runtime.host.row_queues import RowQueues
 from amp_runtime.nodes.node import Kinds, Node, NodeContext
@@ -81,11 +81,13 @@ class _Counters:
 
     Attributes:
         rows, batches: by direction, all modes.
+        sent: rows that it emitted, and rows that it answered, by direction.
         train_rows: forward rows in training.
     """
 
     rows: list[int] = field(default_factory=lambda: [0, 0])
     batches: list[int] = field(default_factory=lambda: [0, 0])
+    sent: list[int] = field(default_factory=lambda: [0, 0])
     busy_s: float = 0.0
     train_rows: int = 0
 
@@ -102,11 +104,13 @@ class _Expected:
     Attributes:
         n_state: state columns of the port's schema.
         n_columns: of the message's matrix.
+        node: its name.
     """
 
     arrays: Mapping[str, ArraySpec]
     n_state: int
     n_columns: int
+    node: str
     where: str
 
 
@@ -114,7 +118,7 @@ class NodeHost:
     """Runs the nodes of peer `peer`.
 
     Attributes:
-        working_on: name of the node that was run last, for errors.
+        working_on: name of the node that is run, or that an error is about; else ''.
 
     Args:
         kinds: finds node classes.
@@ -152,7 +156,7 @@ class NodeHost:
         self._return_ports = self._expected(wiring.return_ports, forward=False)
         self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
         self._counters = {i: _Counters() for i in self._numbers}
-        self._queues = RowQueues(self._most_rows)
+        self._queues = RowQueues(self._most_rows, taking_turns=len(self._numbers) > 1)
         self._retired_examples = 0
         self._parked: list[Message] = []
         self._to_settle: int | None = None
@@ -228,7 +232,7 @@ class NodeHost:
             if isinstance(result, Emission):
                 self._emit(number, result, message.mode, out)
             elif isinstance(result, Answer):
-                self._answer(node, result, message.mode, out)
+                self._answer(number, result, message.mode, out)
             else:
                 raise _breach(node, f"returned {result!r:.80}, neither an Emission nor an Answer")
         counters = self._counters[number]
@@ -246,6 +250,7 @@ class NodeHost:
             self.nodes[self._to_settle].accumulate()
             self._counters[self._to_settle].busy_s += self._clock() - started
             self._to_settle = None
+        self.working_on = ""
 
     @property
     def idle(self) -> bool:
@@ -268,7 +273,7 @@ class NodeHost:
                 instances, n_examples = record.arrays["instances"], record.arrays["n_examples"]
                 self.arena.remove(instances)
                 self._retired_examples += int(n_examples.sum())
-                for node in self.parameterised():
+                for node in self._in_turn():
                     node.on_retired(instances, n_examples)
                 return []
             case Barrier():
@@ -283,6 +288,12 @@ class NodeHost:
                 ]
             case _:
                 raise WireError(f"record {record.verb!r} is not for the nodes of a worker")
+
+    def _in_turn(self) -> Iterator[Parameterised]:
+        for node in self.parameterised():
+            self.working_on = node.name
+            yield node
+        self.working_on = ""
 
     def parameterised(self) -> list[Parameterised]:
         return [node for node in self.nodes.values() if isinstance(node, Parameterised)]
@@ -324,7 +335,7 @@ class NodeHost:
 
     def _barrier(self, record: Barrier) -> Acknowledged:
         self.assert_invariants()
-        for node in self.parameterised():
+        for node in self._in_turn():
             if record.step_examples:
                 node.step_for(record.step_examples)
             if record.apply_left_over:
@@ -354,6 +365,8 @@ class NodeHost:
         return NodeReport(
             rows_forward=counters.rows[Direction.FORWARD],
             rows_backward=counters.rows[Direction.BACKWARD],
+            rows_emitted=counters.sent[Direction.FORWARD],
+            rows_answered=counters.sent[Direction.BACKWARD],
             batches_forward=counters.batches[Direction.FORWARD],
             batches_backward=counters.batches[Direction.BACKWARD],
             busy_s=counters.busy_s,
@@ -378,29 +391,30 @@ class NodeHost:
             )
         rows = emission.rows
         message = Message(Direction.FORWARD, mode, port, rows.columns, rows.payload)
-        self._send(self._settings.peer_of[self.wiring.input_ports[port][0]], message, out)
+        self._send(number, self._settings.peer_of[self.wiring.input_ports[port][0]], message, out)
 
-    def _answer(self, node: Node, answer: Answer, mode: Mode, out: list[Outgoing]) -> None:
+    def _answer(self, number: int, answer: Answer, mode: Mode, out: list[Outgoing]) -> None:
         if not len(answer.return_to):
             return
         if answer.return_to.ndim != 2:
             raise _breach(
-                node, f"answered to addresses {list(answer.return_to.shape)}, not [rows, 2]"
+                self.nodes[number],
+                f"answered to addresses {list(answer.return_to.shape)}, not [rows, 2]",
             )
         ports = answer.return_to[:, 0]
         if (ports == ports[0]).all():
-            self._answer_port(node, int(ports[0]), answer.return_to, answer.gradient, mode, out)
+            self._answer_port(number, int(ports[0]), answer.return_to, answer.gradient, mode, out)
             return
         order = np.argsort(ports, kind="stable")
         for rows in np.split(order, np.flatnonzero(np.diff(ports[order])) + 1):
             return_port, gradient = int(ports[rows[0]]), answer.gradient
             if gradient is not None and return_port in self._wanting:
                 gradient = {name: array[rows] for name, array in gradient.items()}
-            self._answer_port(node, return_port, answer.return_to[rows], gradient, mode, out)
+            self._answer_port(number, return_port, answer.return_to[rows], gradient, mode, out)
 
     def _answer_port(
         self,
-        node: Node,
+        number: int,
         return_port: int,
         return_to: Int32,
         gradient: Payload | None,
@@ -408,21 +422,30 @@ class NodeHost:
         out: list[Outgoing],
     ) -> None:
         if not 0 <= return_port < len(self._peer_of_return):
-            raise _breach(node, f"answered to return port {return_port}, which no row came with")
+            raise _breach(
+                self.nodes[number],
+                f"answered to return port {return_port}, which no row came with",
+            )
         # The controller and nodes without parameters before them have no use for dx.
         if return_port not in self._wanting:
             gradient = None
         message = Message(Direction.BACKWARD, mode, return_port, return_to[:, 1:], gradient)
-        self._send(self._peer_of_return[return_port], message, out)
+        self._send(number, self._peer_of_return[return_port], message, out)
 
-    def _send(self, peer: int, message: Message, out: list[Outgoing]) -> None:
+    def _send(self, sender: int, peer: int, message: Message, out: list[Outgoing]) -> None:
+        self._counters[sender].sent[message.direction] += len(message)
         message.columns.flags.writeable = False
         for array in (message.payload or {}).values():
             array.flags.writeable = False
-        if peer == self.peer:
-            self._enqueue(message)
+        if peer != self.peer:
+            out.append(Outgoing(peer, message))
             return
-        out.append(Outgoing(peer, message))
+        try:
+            self._check(message)
+        except AmpError as error:
+            name = self.wiring.nodes[sender].name
+            raise error.at(f"rows from node {name!r}") from error.__cause__
+        self._enqueue(message)
 
     # ---- queues
 
@@ -472,9 +495,13 @@ class NodeHost:
             raise WireError(
                 f"port {message.port} of a {message.direction.name} message is not here"
             )
-        if not len(message.columns):
-            raise WireError("a message without rows", where=port.where)
-        check_payload(message, port.arrays, port.where, port.n_columns)
+        try:
+            if not len(message.columns):
+                raise WireError("a message without rows", where=port.where)
+            check_payload(message, port.arrays, port.where, port.n_columns)
+        except AmpError:
+            self.working_on = port.node
+            raise
 
     def _expected(self, ports: Sequence[tuple[int, str]], *, forward: bool) -> dict[int, _Expected]:
         """Return what may come to each of `ports` that is a port of a node here."""
@@ -488,5 +515,5 @@ class NodeHost:
             n_origin = n_state if self._settings.verify else 0
             n_columns = ADDRESS_COLUMNS + n_state + n_origin if forward else 1 + n_origin
             where = f"node {spec.name!r}, port {port!r}"
-            expected[number] = _Expected(port_spec.arrays, n_state, n_columns, where)
+            expected[number] = _Expected(port_spec.arrays, n_state, n_columns, spec.name, where)
         return expected

@@ -1,14 +1,29 @@
 """Rows that wait at the nodes of a worker, by merge key; the next batch is taken here.
 
-Answers go before forward rows, and among forward rows the oldest instance goes first.
+One node: answers go before forward rows, and among forward rows the oldest instance
+goes first. Several nodes take turns, in rounds:
+
+    answers        last port of the graph ---> first        each merge key that has
+    forward rows   first port ---> last                     rows is served once
+
+What a batch causes at a port that is still to come is served in the same round, merged
+with all that waits there. So rows go far in a round without getting few, as they would
+if the answers to the first of them went before the rest; and nothing waits longer than
+a round.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
+from typing import TypeAlias
 
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Direction, MergeKey, Message, merge
+
+_Position: TypeAlias = "tuple[int, int, bool, tuple[str, ...]]"
+_BEFORE_ALL: _Position = (-sys.maxsize, 0, False, ())
 
 
 class _Queue:
@@ -53,12 +68,18 @@ class RowQueues:
 
     Args:
         most_rows: how many rows of a merge key may become one batch.
+        taking_turns: serve in rounds: for several nodes.
     """
 
-    def __init__(self, most_rows: Callable[[MergeKey], float]) -> None:
+    def __init__(
+        self, most_rows: Callable[[MergeKey], float], *, taking_turns: bool = False
+    ) -> None:
         self._most_rows = most_rows
+        self._taking_turns = taking_turns
         self._backward: dict[MergeKey, _Queue] = {}
         self._forward: dict[MergeKey, _Queue] = {}
+        self._way = Direction.BACKWARD
+        self._served = _BEFORE_ALL
 
     def __bool__(self) -> bool:
         """Whether any row waits."""
@@ -78,11 +99,26 @@ class RowQueues:
 
     def next_batch(self) -> Message | None:
         """Take the next batch, merged; None if nothing waits."""
+        if self._taking_turns:
+            return self._next_in_turn()
         if self._backward:
             return self._take(self._backward, next(iter(self._backward)))
         if self._forward:
             return self._take(self._forward, min(self._forward, key=self._age))
         return None
+
+    def _next_in_turn(self) -> Message | None:
+        if not self:
+            return None
+        while True:
+            queues = self._backward if self._way is Direction.BACKWARD else self._forward
+            ahead = [
+                (position, key) for key in queues if (position := _position(key)) > self._served
+            ]
+            if ahead:
+                self._served, key = min(ahead, key=itemgetter(0))
+                return self._take(queues, key)
+            self._way, self._served = Direction(1 - self._way), _BEFORE_ALL
 
     def _age(self, key: MergeKey) -> int:
         return self._forward[key].oldest
@@ -93,3 +129,10 @@ class RowQueues:
         if not queue:
             del queues[key]
         return batch
+
+
+def _position(key: MergeKey) -> _Position:
+    """Return where in a round a merge key is served: ports are numbered as the graph goes."""
+    direction, mode, port, names = key
+    at = -port if direction is Direction.BACKWARD else port
+    return (at, mode, names is None, names or ())

@@ -200,7 +200,8 @@ class ControllerLoop:
         """Return the error of a worker that cannot go on, with its place and log."""
         worker = self._launcher.workers[fault.worker]
         error = AmpError.from_record(fault.error)
-        where = f"node {fault.node!r} in {worker.describe()}"
+        node = f"node {fault.node!r} in " if fault.node else ""
+        where = f"{node}{worker.describe()}"
         fix = f"{error.fix}; " if error.fix else ""
         where = f"{where}: {error.where}" if error.where else where
         return type(error)(error.what, where=where, fix=f"{fix}see {worker.log_file}")

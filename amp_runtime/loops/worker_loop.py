@@ -159,7 +159,7 @@ class WorkerLoop:
 
     def _fault(self, error: Exception) -> None:
         """Report an error that this worker cannot go on after, and wait to be stopped."""
-        node = self._host.working_on or self._place.name
+        node = self._host.working_on
         text = "".join(traceback.format_exception(error))
         self._log.error("fault", node=node, error=f"{type(error).__name__}: {error}")
         self._log.raw(text)

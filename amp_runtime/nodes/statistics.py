@@ -78,6 +78,7 @@ class NodeReport:
 
     Attributes:
         rows_forward, rows_backward: rows handled, all modes.
+        rows_emitted, rows_answered: rows that it sent, all modes.
         batches_forward, batches_backward: merged batches they came in.
         updates: local updates made.
         staleness: histogram: index = local updates between a row's forward and its
@@ -92,6 +93,8 @@ class NodeReport:
 
     rows_forward: Count = 0
     rows_backward: Count = 0
+    rows_emitted: Count = 0
+    rows_answered: Count = 0
     batches_forward: Count = 0
     batches_backward: Count = 0
     updates: Count = 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amp_runtime.graph.placement import Placement
+from amp_runtime.graph.placement import Placement, WorkerPlace
 from amp_runtime.nodes.statistics import Histogram, NodeReport, WorkerReport
 from amp_runtime.output.table import text_table
 
 HEADERS = (
-    "node", "core", "rows", "batches", "rows/batch", "updates", "staleness", "p95", "busy",
+    "node", "worker", "core", "rows", "batches", "rows/batch",
+    "updates", "staleness", "p95", "busy",
 )  # fmt: skip
 
 
@@ -24,7 +25,7 @@ def closing_table(reports: Mapping[int, WorkerReport], placement: Placement, sec
     for number, place in enumerate(placement.workers):
         report = reports[number + 1]
         for name, node in report.nodes.items():
-            rows.append(_row(name, node, place.cores, seconds))
+            rows.append(_row(name, node, place, seconds))
         for core in place.cores:
             share = report.process.cpu_s / len(place.cores)
             busy_of_core[core] = busy_of_core.get(core, 0.0) + share
@@ -32,17 +33,21 @@ def closing_table(reports: Mapping[int, WorkerReport], placement: Placement, sec
     cores = ", ".join(
         f"core {core} {cpu_s / seconds:.0%}" for core, cpu_s in sorted(busy_of_core.items())
     )
-    lines = text_table(HEADERS, rows)
+    headers: tuple[str, ...] = HEADERS
+    if not placement.shares_workers:  # each worker is called as its node
+        headers, *rows = ((name, *rest) for name, _, *rest in (HEADERS, *rows))
+    lines = text_table(headers, rows, 1 + placement.shares_workers)
     lines.append(f"busiest core: {busiest}; CPU of the workers: {cores}")
     return "\n".join(lines)
 
 
-def _row(name: str, node: NodeReport, cores: tuple[int, ...], seconds: float) -> tuple[str, ...]:
+def _row(name: str, node: NodeReport, place: WorkerPlace, seconds: float) -> tuple[str, ...]:
     parameterised = bool(node.staleness)
     staleness = Histogram(node.staleness or None)
     return (
         name,
-        ",".join(map(str, cores)),
+        place.name,
+        ",".join(map(str, place.cores)),
         str(node.rows),
         str(node.batches),
         f"{node.rows / max(node.batches, 1):.1f}",

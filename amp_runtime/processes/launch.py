@@ -59,8 +59,9 @@ class WorkerProcess:
 
     def describe(self) -> str:
         cores = ",".join(map(str, self.cores))
+        plural = "s"[: len(self.cores) > 1]
         return (
-            f"worker {self.name!r} (core {cores}, pid {self.process.pid}, "
+            f"worker {self.name!r} (core{plural} {cores}, pid {self.process.pid}, "
             f"incarnation {self.incarnation})"
         )
 

@@ -122,7 +122,11 @@ class Parameters(FromWorker, verb="parameters"):
 
 @dataclass(frozen=True, slots=True)
 class Fault(FromWorker, verb="fault"):
-    """A worker cannot go on: the error, and the end of its traceback."""
+    """A worker cannot go on: the error, and the end of its traceback.
+
+    Attributes:
+        node: the one that was run; '' where none was.
+    """
 
     node: str
     error: ErrorRecord

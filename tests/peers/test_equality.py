@@ -213,8 +213,9 @@ def test_reference_equals_autograd(case):
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("placement", ["process_per_node", "packed"])
 @pytest.mark.parametrize("case", IN_PROCESSES, indirect=True, ids="-".join)
-def test_one_process_per_node_equals_autograd(case, runner):
-    assert runner.run(case.config).code == 0
+def test_processes_equal_autograd(case, runner, placement):
+    assert runner.run(case.config, f"runtime.placement={placement}").code == 0
     ours = load_file(runner.last.folder / "parameters.safetensors")
     assert_equal(ours, case)

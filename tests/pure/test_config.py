@@ -187,7 +187,10 @@ def test_nodes_get_the_training_defaults_and_only_what_was_set_for_them(load):
         ("nodes.a.optimizer=sgd", "nodes.a.optimizer: must be a mapping or null, not 'sgd'"),
         ("nodes.a.update_every=true", "not true"),
         ("runtime.start_timeout_s=0", "(above 0, at most 86400), not 0"),
-        ("runtime.placement=packed", "must be 'process_per_node', not 'packed'"),
+        (
+            "runtime.placement=pack",
+            "must be 'process_per_node' or 'packed' or a mapping, not 'pack'",
+        ),
         ("folder=3", "folder: must be text, not 3"),
         ("dtyp=float32", "dtyp: unknown key (did you mean 'dtype'?)"),
         ("training.max_active_key=3", "unknown key (did you mean 'max_active_keys'?)"),
@@ -298,6 +301,8 @@ def test_every_key_has_a_meaning_and_stands_on_the_page():
         "training.target",
         "nodes.<name>",
         "runtime",
+        "runtime.placement",
+        "runtime.placement.host[]",
     }
     for section in sections().values():
         for key, schema in section["properties"].items():

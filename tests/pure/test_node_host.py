@@ -131,13 +131,11 @@ def test_null_answers_and_gradients_are_batches_of_their_own():
 
 def test_the_oldest_instance_goes_first():
     wiring = recurrent()
-    it = host(wiring, ["embedding", "linear-1"])
-    it.receive(forward(wiring, "linear-1", "x", [5], {"x": np.zeros((1, 5))}))
-    it.receive(forward(wiring, "embedding", "x", [7, 4], {"x": np.zeros(2, np.int32)}))
-    worked(it)
-    assert it.working_on == "embedding"
-    worked(it)
-    assert it.working_on == "linear-1"
+    it = host(wiring, ["joined"])
+    it.receive(forward(wiring, "joined", "token", [5], {"x": np.zeros((1, 2))}))
+    it.receive(forward(wiring, "joined", "hidden", [7, 4], {"x": np.zeros((2, 3))}))
+    assert it.work() == []
+    assert it.report().nodes["joined"].rows_forward == 2
 
 
 def test_answers_go_before_rows():

@@ -46,7 +46,14 @@ def worker(
         "received": [[peer - 1, "forward", 1, took], [peer + 1, "backward", 1, was_answered]],
         "sent": [[peer + 1, "forward", 1, sent], [answers_to, "backward", 1, answered]],
     }
-    nodes = {NAMES[peer - 1]: NodeReport()}
+    nodes = {
+        NAMES[peer - 1]: NodeReport(
+            rows_forward=took,
+            rows_emitted=sent,
+            rows_answered=answered,
+            rows_backward=was_answered,
+        )
+    }
     return WorkerReport(nodes, ProcessFacts(accounts), queued_rows=queued)
 
 
@@ -104,7 +111,26 @@ def test_a_worker_that_never_reported_is_told_by_what_was_sent_to_it():
     assert who_owes(wiring, PEER_OF, Mode.TRAIN, {}, now, controller) == [LEFT]
 
 
-def test_of_nodes_that_share_a_worker_nothing_is_told():
-    now = {1: worker(1, 6, 0, 0, 0)}
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(10, 10, 4, 4), (10, 4, 4, 4), (4, 4, 4, 4), (4, 0, 4, 0)], [TOOK]),
+        ([(10, 10, 10, 10), (10, 10, 10, 10), (10, 10, 10, 10), (10, 0, 10, 0)], []),
+    ],
+)
+def test_nodes_that_share_a_worker_are_told_apart(rows, told):
+    nodes: dict[str, NodeReport] = {}
+    for peer, counts in enumerate(rows, start=1):
+        nodes |= worker(peer, *counts).nodes
+    accounts = {"received": [[0, "forward", 1, 10]], "sent": [[0, "backward", 1, 4]]}
+    now = {1: WorkerReport(nodes, ProcessFacts(accounts))}
+    controller = {"sent": [[1, "forward", 1, 10]]}
     wiring = chain("linear", features=2)
-    assert who_owes(wiring, [1, 1, 1, 1], Mode.TRAIN, {}, now, {}) == []
+    assert who_owes(wiring, [1, 1, 1, 1], Mode.TRAIN, {}, now, controller) == told
+
+
+def test_of_a_worker_that_hangs_all_nodes_are_told():
+    now = {1: WorkerReport({}), 2: worker(3, 4, 4, 4, 4)}
+    controller = {"sent": [[1, "forward", 1, 6]]}
+    told = who_owes(chain("linear", features=2), [1, 1, 2, 1], Mode.TRAIN, {}, now, controller)
+    assert told == ["'before' or 'suspect' or 'loss' has not worked on 6 rows that were sent to it"]

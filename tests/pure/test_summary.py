@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wirings import recurrent
 
-from amp_runtime.graph.placement import process_per_node
+from amp_runtime.graph.placement import Work, process_per_node
 from amp_runtime.output.summary import graph_summary, parameter_shapes
 from workers.registry import Registry
 
@@ -13,7 +13,7 @@ def test_every_node_has_a_line_with_its_parameters_and_core():
     wiring = recurrent()
     shapes = parameter_shapes(wiring, Registry(), seed=0)
     assert shapes["linear-1"] == {"weight": (5, 3), "bias": (3,)}
-    placement = process_per_node(wiring, [2, 7])
+    placement = process_per_node(wiring, [2, 7], Work([1.0] * len(wiring.nodes)))
     lines = graph_summary(wiring, placement, shapes).splitlines()
     cells = {line.split()[0]: line.split("  ") for line in lines if line[:1].isalpha()}
     linear = [cell.strip() for cell in cells["linear-1"] if cell.strip()]
