@@ -81,12 +81,13 @@ def gated_graph(graph: Graph, *, hidden: int = 5) -> None:
 def graphs(
     split: str, seed: int, *, train: int = 50, valid: int = 10, path: str = ""
 ) -> Iterator[Example]:
-    """Yield random graphs of 1 to 6 nodes and 0 to 8 edges, or those of a bAbI file."""
+    """Yield random graphs of 1 to 6 nodes, or of a bAbI file the first or the last questions."""
     generator = np.random.default_rng([seed, split == "valid"])
     n = train if split == "train" else valid
     if path:
         lines = Path(path).read_text().splitlines()
-        yield from babi(lines)[:n]
+        examples = babi(lines)
+        yield from examples[:n] if split == "train" else examples[len(examples) - n :]
         return
     for _ in range(n):
         n_nodes = int(generator.integers(1, 7))
