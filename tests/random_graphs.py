@@ -27,6 +27,7 @@ FIELDS = {
     "tokens": ArraySpec((), "int32"),
     "points": ArraySpec((2,), "float64"),
     "vector": ArraySpec((2,), "float64"),
+    "chances": ArraySpec((2,), "float64"),
     "label": ArraySpec((), "int32"),
     "labels": ArraySpec((), "int32"),
     "times": ArraySpec((), "int32"),
@@ -256,11 +257,40 @@ class Maker:
             label="which",
         )
 
+    def add_alike(self, a: int, b: int, width: int) -> None:
+        """The sum or the product of two streams of one width."""
+        one = self.take(a)
+        fitting = [s for s in self.streams if (s.domain, s.width) == (one.domain, one.width)]
+        two = fitting[b % len(fitting)]
+        two.used = True
+        kind = ("add", "multiply")[width % 2]
+        both = self.graph.add(kind, self.name(kind), one.out, two.out, inputs=("a", "b"))
+        self.put(both, one.width, one.domain)
+
+    def add_layer_norm(self, a: int, b: int, width: int) -> None:
+        stream = self.take(a)
+        # A large eps: where features lie close together, differences are of no use.
+        norm = self.graph.add("layer_norm", self.name("layer-norm"), stream.out, eps=0.1)
+        self.put(norm, stream.width, stream.domain)
+
+    def add_target_loss(self, a: int, b: int, width: int) -> None:
+        """Two features against targets of the example, or of its token."""
+        stream = self.take(a)
+        self.n_losses += 1
+        outputs = self.linear(stream.out, 2, b)
+        kind, options = "sigmoid_cross_entropy", {"target": "chances"}
+        if b % 2:
+            per_token = stream.domain.steps == "each token"
+            kind = "squared_error"
+            options = {"target": "points", "index": "step"} if per_token else {"target": "vector"}
+        self.graph.add(kind, self.name("loss"), outputs, **options)
+
 
 STEPS = (
     Maker.add_linear, Maker.add_relu, Maker.add_concat, Maker.add_diamond,
     Maker.add_recurrence, Maker.add_visits, Maker.add_marked, Maker.add_loss, Maker.add_sink,
     Maker.add_split, Maker.add_flatmap, Maker.add_group, Maker.add_pairs, Maker.add_loss_over_rows,
+    Maker.add_alike, Maker.add_layer_norm, Maker.add_target_loss,
 )  # fmt: skip
 
 
@@ -310,6 +340,7 @@ def examples(n: int, seed: int, *, longest: int = 4) -> Dataset:
             "tokens": (generator.integers(0, N_TOKENS, total), lengths),
             "points": (generator.normal(size=(total, 2)), lengths),
             "vector": (generator.normal(size=(n, 2)), np.ones(n, np.int64)),
+            "chances": (generator.random((n, 2)), np.ones(n, np.int64)),
             "label": generator.integers(0, N_CLASSES, n),
             "labels": (generator.integers(0, N_CLASSES, total), lengths),
             "times": generator.integers(0, 4, n),

@@ -26,7 +26,7 @@ from amp_runtime.nodes.updates import Schedule
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make peers)")
 
-from tests.peers.graph_oracle import loss_and_gradients
+from tests.peers.graph_oracle import KINDS, loss_and_gradients
 
 pytestmark = pytest.mark.peers
 TOLERANCE = 1e-9
@@ -77,6 +77,10 @@ def test_one_update_equals_autograd_under_any_delivery(**how):
 @given(**drawn)
 def test_many_more_graphs_equal_autograd(**how):
     one_update_equals_autograd(**how)
+
+
+def test_a_graph_of_everything_has_every_kind_of_the_oracle():
+    assert {node.kind for node in build(EVERYTHING).nodes} == KINDS.keys()
 
 
 @pytest.mark.parametrize("delivery", Delivery)
