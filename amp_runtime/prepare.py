@@ -33,7 +33,7 @@ class Prepared:
     """Everything that a run is made of, checked.
 
     Attributes:
-        parameters: to begin with; None: freshly drawn ones.
+        parameters: to begin with, of some nodes or of all; None: freshly drawn ones.
     """
 
     config: Config
@@ -84,9 +84,10 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
             "gave no examples to train on", where=f"{config.place('data')}: {train.where}"
         )
     _check_same_fields(train, valid)
-    wiring = _wiring(parts, train, config, kinds)
+    wiring, parameters = _wiring(parts, train, config, kinds)
     _check_target(config, wiring, kinds)
-    return Prepared(config, wiring, train, valid, controller_settings(config))
+    settings = controller_settings(config)
+    return Prepared(config, wiring, train, valid, settings, parameters or None)
 
 
 @dataclass(slots=True)
@@ -164,6 +165,7 @@ def _graph(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Graph
         kinds,
         fields={name: field.spec for name, field in train.fields.items()},
         entries={name: len(words) for name, words in train.about.vocabularies.items()},
+        vectors=train.about.vectors,
         batch=config.data.batch,
         dtype=config.dtype,
         training={**config.node_defaults(), "optimizer": parts.optimizer},
@@ -171,11 +173,13 @@ def _graph(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Graph
     )
 
 
-def _wiring(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Wiring:
+def _wiring(
+    parts: _Parts, train: Dataset, config: Config, kinds: Kinds
+) -> tuple[Wiring, NodeParameters]:
     graph = _graph(parts, train, config, kinds)
     try:
         build_model(graph, parts.builder, parts.builder_options)
-        return graph.build()
+        return graph.build(), graph.parameters
     except AmpError as error:
         if graph.problems:  # an override that was left out may be why the rest failed
             raise _of_nodes(graph, config) from None

@@ -108,9 +108,10 @@ class Controller:
         peer_of: peer number by node number.
         channels: the controller's own channel counts, as `ledger.Channels.counts()`.
         now: seconds, of the clock that all events are told by.
-        parameters: {node: {parameter: array}} to begin with; None: freshly drawn ones.
+        parameters: {node: {parameter: array}} to begin with; other nodes draw theirs. To
+            evaluate, they are those of all nodes that have any.
     Raises:
-        ParametersError: `parameters` are not those of exactly the nodes that have any.
+        ParametersError: `parameters` are of a node that has none, or some are missing.
     """
 
     def __init__(
@@ -142,7 +143,9 @@ class Controller:
             if node.parameterised
         }
         if parameters is not None:
-            check_nodes(parameters, self._parameterised)
+            # Who evaluates wants none drawn; who trains may begin with some of them given.
+            complete = settings.evaluate is not None
+            check_nodes(parameters, self._parameterised, all_of_them=complete)
         self._given = parameters
         first = self._dataset(settings.evaluate or Split.TRAIN)
         mean_rows = mean_rows_per_example(wiring, first) * wiring.batch

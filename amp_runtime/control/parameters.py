@@ -12,13 +12,15 @@ NodeParameters: TypeAlias = Mapping[str, Mapping[str, Array]]
 """{node: {parameter: array}}."""
 
 
-def check_nodes(parameters: NodeParameters, nodes: Collection[str]) -> None:
-    """Assert that there are parameters for each of `nodes`, and for no other.
+def check_nodes(
+    parameters: NodeParameters, nodes: Collection[str], *, all_of_them: bool = True
+) -> None:
+    """Assert that there are parameters for each of `nodes` (or for some), and for no other.
 
     Raises:
         ParametersError: names all that are missing, and all that are too many.
     """
-    missing = [node for node in nodes if node not in parameters]
+    missing = [node for node in nodes if all_of_them and node not in parameters]
     extra = [node for node in parameters if node not in nodes]
     faults = [f"no parameters for node {node!r}" for node in missing]
     faults += [f"parameters for {node!r}, which is no node{nearest(node, nodes)}" for node in extra]

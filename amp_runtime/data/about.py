@@ -1,23 +1,28 @@
-"""What a data source says beside its examples: what ids stand for, and notes to the user."""
+"""What a data source says beside its examples: what ids stand for, notes to the user."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from amp_runtime.rows.spec import Array
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, eq=False)
 class About:
     """What holds for all examples of a split.
 
     Attributes:
         vocabularies: {field: what its values 0, 1, ... stand for}; a model may ask for
             their number (`Graph.entries`), and predictions may be told in these words.
+        vectors: {field: float array [values, features]}: what an embedding of its values
+            may begin with (`Graph.vectors`).
         notes: sentences for the user: what was left out, what was found.
     """
 
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    vectors: Mapping[str, Array] = field(default_factory=dict)
 
 
 SILENT = About()

@@ -14,10 +14,12 @@ import numpy as np
 
 from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.data.paths import find_data_path
+from amp_runtime.data.paths import find_data_file, find_data_path
 from amp_runtime.data.ptb import NO_PARENT, Trees, read_trees
+from amp_runtime.data.vectors import Vectors, read_vectors
 from amp_runtime.data.vocabulary import Vocabulary
 from amp_runtime.errors import DataError, MissingDataError
+from amp_runtime.rows.spec import Int32
 
 ORIGIN = (
     "a treebank is a folder with the files train.txt, dev.txt and test.txt, one tree a line, "
@@ -37,6 +39,7 @@ def source(
     lower: bool = False,
     min_count: int = 1,
     max_depth: int = 20_000,
+    vectors: str | None = None,
 ) -> Dataset:
     """Return the trees of a split, in the order of the file.
 
@@ -60,7 +63,7 @@ def source(
 
     Args:
         split: `train` or `valid`.
-        seed: the run's; not used: nothing is random.
+        seed: the run's; the vectors of words that `vectors` does not hold depend on it.
         path: the folder; see `find_data_path` for relative paths.
         valid_file: which of the two other files to validate on: `test` is for the end.
         classes: labels are 0 to classes - 1.
@@ -68,6 +71,8 @@ def source(
         min_count: words that occur less often in the training trees are unknown. With 1,
             no training tree holds an unknown word, so that its id is never trained.
         max_depth: deeper trees are an error.
+        vectors: a text file in GloVe form (`vectors.py`) of pre-trained word vectors, which
+            a model's embedding of `token` begins with.
     Raises:
         MissingDataError: no such folder, or a file is not in it; says what is needed.
         DataError: an option out of range, or a file is wrong, with its line and column.
@@ -83,6 +88,12 @@ def source(
     n_unknown = int((tokens == 0).sum())
     known = f"{len(vocabulary) - 1} words have an id; " if split == "train" else ""
     note = f"{split}: {known}{n_unknown} of {len(tokens)} words in the trees are unknown"
+    notes: tuple[str, ...] = (note,)
+    tables = {}
+    if vectors is not None and split == "train":  # it is these trees that a model is built for
+        read = read_vectors(find_data_file(vectors), vocabulary.words)
+        notes += (_coverage(read, tokens, vectors),)
+        tables["token"] = read.table(seed)
     n_children = np.full(len(trees.parent), 2, np.int32)
     first_node = np.cumsum(trees.n_nodes) - trees.n_nodes
     n_children[np.repeat(first_node, trees.n_leaves) + trees.leaf] = 0
@@ -96,7 +107,20 @@ def source(
             "is_root": (trees.parent == NO_PARENT, trees.n_nodes),
             "label": (trees.label, trees.n_nodes),
         },
-        about=About({"token": vocabulary.words, "label": tuple(map(str, range(classes)))}, (note,)),
+        about=About(
+            {"token": vocabulary.words, "label": tuple(map(str, range(classes)))}, notes, tables
+        ),
+    )
+
+
+def _coverage(read: Vectors, tokens: Int32, name: str) -> str:
+    """Return how many words have a vector, by entries of the vocabulary and by occurrence."""
+    found, n_words = int(read.found[1:].sum()), len(read.found) - 1
+    n_tokens = int(read.found[tokens].sum())
+    return (
+        f"{name}: vectors of {read.values.shape[1]} numbers for {found} of {n_words} words "
+        f"({found / n_words:.1%}), {n_tokens} of {len(tokens)} in the trees "
+        f"({n_tokens / len(tokens):.1%})"
     )
 
 

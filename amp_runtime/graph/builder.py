@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from amp_runtime.checking.rules import ConfigProblemsError, Problem, below
 from amp_runtime.errors import (
     BadNameError,
@@ -52,6 +54,7 @@ from amp_runtime.rows.spec import (
     INSTANCE_KEY_BITS,
     MAX_KEY_BITS,
     POSITION,
+    Array,
     ArraySpec,
     PortSpec,
     StateSchema,
@@ -104,6 +107,7 @@ class Graph:
         kinds: finds node classes.
         fields: {field: spec} of the data set's examples.
         entries: {field: how many values}, of fields of ids with a vocabulary.
+        vectors: {field: [values, features]}, pre-trained vectors of the values of such fields.
         batch: examples per instance.
         dtype: `float32` or `float64`, of parameters and floating payloads.
         training: defaults of `optimizer`, `update_every`, `min_update_frequency`.
@@ -111,6 +115,7 @@ class Graph:
 
     Attributes:
         problems: of the overrides of the nodes so far.
+        parameters: {node: {parameter: array}} of nodes that do not begin with drawn ones.
     """
 
     def __init__(
@@ -119,6 +124,7 @@ class Graph:
         *,
         fields: Mapping[str, ArraySpec],
         entries: Mapping[str, int] | None = None,
+        vectors: Mapping[str, Array] | None = None,
         batch: int = 1,
         dtype: str = "float32",
         training: Mapping[str, Any] | None = None,
@@ -126,12 +132,14 @@ class Graph:
     ) -> None:
         self.fields = dict(fields)
         self._entries = dict(entries or {})
+        self._vectors = dict(vectors or {})
         self.batch = batch
         self.dtype = dtype
         self._kinds = kinds
         self._training = dict(training or {})
         self._overrides = {name: dict(options) for name, options in (overrides or {}).items()}
         self.problems: list[Problem] = []
+        self.parameters: dict[str, dict[str, Array]] = {}
         self._columns: dict[str, int] = {}
         self._inputs: list[InputSpec] = []
         self._drafts: list[Draft] = []
@@ -152,6 +160,23 @@ class Graph:
                 fix="set it as an option of the model",
             )
         return self._entries[field]
+
+    def vectors(self, field: str) -> Array | None:
+        """Return pre-trained vectors of a field's values, [values, features], if there are any.
+
+        Raises:
+            GraphError: no such field.
+        """
+        self._field(field, "")
+        return self._vectors.get(field)
+
+    def begin(self, node: NodeHandle, **parameters: Array) -> None:
+        """Let a node begin with these parameters, all it has, and not with drawn ones."""
+        name = self._drafts[node._number].name
+        self.parameters[name] = {
+            parameter: np.ascontiguousarray(array, self.dtype)
+            for parameter, array in parameters.items()
+        }
 
     def state(self, **bits: int) -> None:
         """Declare the model's state columns: name = bits that its values need."""

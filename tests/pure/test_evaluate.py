@@ -114,12 +114,27 @@ def test_a_run_may_begin_with_given_parameters():
 
 
 def test_nodes_that_do_not_fit_are_all_named():
+    settings = replace(SETTINGS, evaluate=Split.TRAIN)
     with pytest.raises(
         ParametersError,
         match=r"no parameters for node 'linear'; parameters for 'linaer', which is no node \(did "
         r"you mean 'linear'\?\); the model must be",
     ):
-        Controller(chain(), TRAIN, VALID, SETTINGS, [1, 1], parameters={"linaer": {}})
+        Controller(chain(), TRAIN, VALID, settings, [1, 1], parameters={"linaer": {}})
+
+
+def test_who_trains_may_give_the_parameters_of_some_nodes():
+    wiring, settings = recurrent(), replace(SETTINGS, max_epochs=0)
+    table = np.arange(20.0).reshape(10, 2)
+    made = Reference(
+        wiring, Registry(), TRAIN, VALID, settings, parameters={"embedding": {"table": table}}
+    )
+    drawn = Reference(wiring, Registry(), TRAIN, VALID, settings)
+    given, fresh = made.run().parameters, drawn.run().parameters
+    assert (given["embedding"]["table"] == table).all()
+    assert (given["linear-1"]["weight"] == fresh["linear-1"]["weight"]).all()
+    with pytest.raises(ParametersError, match=r"parameters for 'linaer', which is no node"):
+        Controller(wiring, TRAIN, VALID, settings, [1] * 8, parameters={"linaer": {}})
 
 
 @pytest.mark.parametrize(
