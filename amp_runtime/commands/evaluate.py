@@ -57,6 +57,8 @@ def command(given: argparse.Namespace) -> None:
     loop = ControllerLoop(prepared, placed.placement, folder, console, results.append)
     with told_to(folder):
         console.say(f"{run.path}: {len(dataset)} examples of split {split.value}, {placed.words}")
+        for note in placed.notes:
+            console.say(note)
         finished = loop.run()
     if loop.interruption is not None:
         folder.finish(finished.why, loop.interruption.exit_code)
