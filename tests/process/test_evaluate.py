@@ -76,6 +76,16 @@ def test_the_last_validation_comes_out_again_and_is_written(run):
     assert (manifest["why"], manifest["exit_code"]) == ("evaluated", 0)
 
 
+def test_packed_workers_give_the_same_numbers(run):
+    ended = evaluate(run, "runtime.placement=packed")
+    assert (ended.code, ended.err) == (0, "")
+    (line,) = lines(run / "evaluations.jsonl")
+    last = lines(run / "metrics.jsonl")[-1]
+    assert numbers(line) == pytest.approx(numbers(last), rel=1e-12)
+    plan = json.loads((run / line["folder"] / "plan.json").read_text())
+    assert len(plan["workers"]) < len(json.loads((run / "plan.json").read_text())["workers"])
+
+
 def test_other_splits_and_other_data_are_added_as_lines(run):
     assert evaluate(run, "split=train").code == 0
     assert evaluate(run, "data.valid=7", "seed=8", "training.max_active_keys=2").code == 0
