@@ -55,7 +55,11 @@ def source(
                     state column `node` is `POSITION`.
         parent      int32, -1 for the root: the key under which a group collects children.
         n_children  int32, 0 or more: how many of them the group waits for.
+        first_child int32, where in `child` its children begin.
         is_root     int32, 1 for the root: where a cond lets rows leave the loop.
+    with one row for each node but the root:
+        child       int32, the children of node 0, of node 1, ...: where a flatmap sends
+                    what a node has for each of its children.
     and with one row for each example:
         label       int32, 0 to verbs - 1, the most frequent verb first.
 
@@ -109,6 +113,7 @@ def source(
     n_nodes = np.array([len(f.types) for f in functions])
     parent = np.fromiter(chain.from_iterable(f.parents for f in functions), np.int32)
     label = np.array([label_of[f.verb] for f in functions], np.int32)
+    n_children, first_child, child = _children(parent, n_nodes)
     notes = _notes(read, files, chosen, folder) if split == "train" else _baseline(label, chosen)
     return Dataset.from_columns(
         {
@@ -117,7 +122,9 @@ def source(
                 n_nodes,
             ),
             "parent": (parent, n_nodes),
-            "n_children": (_n_children(parent, n_nodes), n_nodes),
+            "n_children": (n_children, n_nodes),
+            "first_child": (first_child, n_nodes),
+            "child": (child, n_nodes - 1),
             "is_root": (parent < 0, n_nodes),
             "label": label,
         },
@@ -177,12 +184,24 @@ def _types(
     return tuple(distinct), np.array([number[name] for name in names], np.int32)
 
 
-def _n_children(parent: Int32, n_nodes: Int32) -> Int32:
-    """Return how many nodes name each node as their parent, int32 [nodes]."""
-    first_node = np.repeat(np.cumsum(n_nodes) - n_nodes, n_nodes)
-    inner = parent >= 0
-    children = np.bincount((first_node + parent)[inner], minlength=len(parent))
-    return children.astype(np.int32)
+def _children(parent: Int32, n_nodes: Int32) -> tuple[Int32, Int32, Int32]:
+    """Return the inverse of `parent`: of each node how many children, and where they begin
+    in the third array, which holds the children of all nodes of a tree, node by node.
+
+    Args:
+        parent: of the nodes of all trees, -1 for a root.
+        n_nodes: of each tree.
+    """
+    first_node = np.cumsum(n_nodes) - n_nodes
+    offset = np.repeat(first_node, n_nodes)
+    inner = np.flatnonzero(parent >= 0)
+    of_node = (offset + parent)[inner]
+    n_children = np.bincount(of_node, minlength=len(parent))
+    first_child = np.cumsum(n_children) - n_children
+    # Each tree has one root, so that in all trees before it are as many nodes fewer.
+    first_child -= np.repeat(first_node - np.arange(len(n_nodes)), n_nodes)
+    child = (inner - offset[inner])[np.argsort(of_node, kind="stable")]
+    return n_children.astype(np.int32), first_child.astype(np.int32), child.astype(np.int32)
 
 
 def _notes(

@@ -179,6 +179,8 @@ def test_the_columns_of_an_example_are_its_tree(tmp_path):
     ]  # fmt: skip
     assert row["parent"] == [1, 7, 5, 5, 5, 6, 7, -1]
     assert row["n_children"] == [0, 1, 0, 0, 0, 3, 1, 2]
+    assert row["first_child"] == [0, 0, 1, 1, 1, 1, 4, 5]
+    assert row["child"] == [0, 2, 3, 4, 5, 1, 6]
     assert row["is_root"] == [0, 0, 0, 0, 0, 0, 0, 1]
     assert row["label"] == [0]
 
@@ -239,4 +241,16 @@ def test_the_standard_library_of_this_python_is_data_enough():
         assert is_root.sum() == len(data)
         n_children = np.add.reduceat(data.field("n_children").values, parent.offsets[:-1])
         assert n_children.tolist() == (counts - 1).tolist()
+        # Each node but the roots is once among the children, behind its parent's first one.
+        children, first = data.field("child"), data.field("first_child").values
+        start = np.repeat(parent.offsets[:-1], counts)
+        whole = np.repeat(children.offsets[:-1], counts) + first
+        of = np.repeat(np.arange(len(first)), data.field("n_children").values)
+        place = np.arange(len(of)) - np.repeat(
+            np.cumsum(data.field("n_children").values) - data.field("n_children").values,
+            data.field("n_children").values,
+        )
+        child = start[of] + children.values[whole[of] + place]
+        assert (start[child] + parent.values[child] == of).all()
+        assert len(np.unique(child)) == len(child) == (~is_root).sum()
         assert 0.1 < np.bincount(data.field("label").values).max() / len(data) < 0.5
