@@ -18,8 +18,15 @@ from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import Target
 from amp_runtime.data import TRAIN, VALID, check_source, load_split
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import AmpError, ConfigError, DataError, MissingDataError, nearest
-from amp_runtime.graph import Graph
+from amp_runtime.errors import (
+    AmpError,
+    ConfigError,
+    DataError,
+    GraphError,
+    MissingDataError,
+    nearest,
+)
+from amp_runtime.graph import POSITION, Graph, PerExample
 from amp_runtime.graph.training_options import DEFAULT_TRAINING, optimizer_problems
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.models import build_model, check_builder
@@ -85,6 +92,8 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
         )
     _check_same_fields(train, valid)
     wiring, parameters = _wiring(parts, train, config, kinds)
+    for dataset in (train, valid):
+        _check_state_fits(config, wiring, dataset)
     _check_target(config, wiring, kinds)
     settings = controller_settings(config)
     return Prepared(config, wiring, train, valid, settings, parameters or None)
@@ -227,6 +236,34 @@ def _check_same_fields(train: Dataset, valid: Dataset) -> None:
             raise DataError(
                 f"field {name!r} is {theirs}, but {ours} in training", where=valid.where
             )
+
+
+def _check_state_fits(config: Config, wiring: Wiring, dataset: Dataset) -> None:
+    """Assert that what examples put into state columns fits the bits declared for them.
+
+    Raises:
+        GraphError: names the input, the column and the value.
+    """
+    if not len(dataset):
+        return
+    for spec in wiring.inputs:
+        for column, bits in spec.spec.schema.columns:
+            source = spec.state.get(column)
+            if isinstance(source, int):
+                most = source
+            elif source == POSITION and spec.each != PerExample:
+                most = int(dataset.field(spec.each).counts.max()) - 1
+            elif source is not None and source in dataset.fields:
+                most = int(dataset.fields[source].values.max(initial=0))
+            else:
+                continue
+            if most >> bits:
+                raise GraphError(
+                    f"state column {column!r} is to hold {most}, outside its {bits} bits "
+                    f"(0 to {(1 << bits) - 1})",
+                    where=f"{config.place('model')}: input {spec.name!r}, {dataset.where}",
+                    fix=f"declare more bits for {column!r} in the model",
+                )
 
 
 def _check_target(config: Config, wiring: Wiring, kinds: Kinds) -> None:

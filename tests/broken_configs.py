@@ -264,6 +264,16 @@ CASES = (
         (":2:", "model.hiden", "did you mean 'hidden'?"),
     ),
     Broken(
+        "sequences too long for the state that the model declares",
+        changed(MODEL, "model: {builder: rnn, hidden: 8, step_bits: 2}"),
+        (":2:", "input 'tokens'", "'step' is to hold 8", "2 bits (0 to 3)", "declare more bits"),
+    ),
+    Broken(
+        "layers that no memory holds",
+        changed(MODEL, "model: {builder: rnn, hidden: 1000000000000}"),
+        ("parameters of the nodes cannot be made", "make the layers smaller"),
+    ),
+    Broken(
         "an option of the data out of range",
         changed(DATA, "data: {source: list_reduction, train: -1}"),
         (":3:", "data.train", "at least 0", "not -1"),
@@ -272,6 +282,11 @@ CASES = (
         "an optimizer that does not exist",
         changed(OPTIMIZER, "  optimizer: {name: adma}"),
         (":6:", "training.optimizer.name", "'adma'", "did you mean 'adam'?"),
+    ),
+    Broken(
+        "a node's optimizer that is no name",
+        {OPTIMIZER: OPTIMIZER + "\nnodes:\n  linear-1: {optimizer: {name: [3]}}"},
+        (":8:", "nodes.linear-1.optimizer.name", "unknown optimizer [3]", "use one of"),
     ),
     Broken(
         "a node that the model does not have",

@@ -88,7 +88,7 @@ def optimizer_problems(given: Mapping[str, Any]) -> list[Problem]:
     from amp_runtime.checking.options import check_options
 
     name = given["name"]
-    if name not in OPTIMIZERS:
+    if not isinstance(name, str) or name not in OPTIMIZERS:
         use = f"use one of {', '.join(OPTIMIZERS)}"
         said = f"unknown optimizer {name!r}{nearest(str(name), OPTIMIZERS)}; {use}"
         return [Problem(("name",), said, unknown=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from amp_runtime.errors import GraphError
 from amp_runtime.graph.placement import Placement
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.host.node_host import HostSettings, NodeHost
@@ -18,9 +19,19 @@ LEFT = 5
 def parameter_shapes(
     wiring: Wiring, kinds: Kinds, seed: int
 ) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Return {node: {parameter: shape}}: the nodes are made as a worker makes them."""
+    """Return {node: {parameter: shape}}: the nodes are made as a worker makes them.
+
+    Raises:
+        GraphError: the parameters are too many for the memory.
+    """
     peer = 1
-    host = NodeHost(wiring, kinds, HostSettings([peer] * len(wiring.nodes), seed), peer)
+    try:
+        host = NodeHost(wiring, kinds, HostSettings([peer] * len(wiring.nodes), seed), peer)
+    except (MemoryError, ValueError) as error:
+        raise GraphError(
+            f"the parameters of the nodes cannot be made: {error}",
+            fix="make the layers smaller",
+        ) from error
     return {
         node.name: {name: array.shape for name, array in node.parameters.items()}
         for node in host.parameterised()

@@ -303,3 +303,41 @@ def test_a_model_without_parameters_is_noted(config_file, monkeypatch):
     settings = ["model={builder: 'learns_nothing:build'}"]
     notes = prepare(load_config(config_file, settings), Registry()).notes
     assert notes == ("no node has parameters: nothing will be learnt",)
+
+
+SEQUENCES = """
+from amp_runtime.graph import POSITION, PerExample
+
+def examples(split, seed):
+    yield {"tokens": [1, 2, 3, 4], "kind": 4, "label": 1}
+
+def build(graph, *, bits: int = 3, given: int = 0):
+    graph.state(step=bits, kind=3)
+    state = {"step": POSITION, "kind": given}
+    graph.add("sink", "end", graph.input("t", each="tokens", state=state, payload={"x": "tokens"}))
+    state = {"step": 0, "kind": "kind"}
+    graph.add("sink", "other", graph.input("k", each=PerExample, state=state, payload={}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ["model.bits=1"],
+            r"input 't', .*split train: state column 'step' is to hold 3, .* 1 bits",
+        ),
+        (["model.given=8"], r"input 't', .*'kind' is to hold 8, outside its 3 bits \(0 to 7\)"),
+        (["model.bits=2", "model.given=7"], ""),
+    ],
+)
+def test_state_that_examples_would_overflow_is_refused(config_file, monkeypatch, settings, said):
+    (config_file.parent / "sequences.py").write_text(SEQUENCES)
+    monkeypatch.delitem(sys.modules, "sequences", raising=False)
+    own = ["model={builder: 'sequences:build'}", "data={source: 'sequences:examples'}"]
+    config = load_config(config_file, [*own, *settings])
+    if not said:
+        prepare(config, Registry())
+        return
+    with pytest.raises(GraphError, match=said):
+        prepare(config, Registry())
