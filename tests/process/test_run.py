@@ -259,3 +259,21 @@ def test_a_run_started_from_its_own_folder_config_trains_the_same(runner):
     theirs = load_file(runner.last.folder / "parameters.safetensors")
     for name, array in ours.items():
         np.testing.assert_allclose(theirs[name], array, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("training.max_examples=250", "max_examples reached: 250 examples"),
+        ("training.max_minutes=0.01", "max_minutes reached: 0.01 minutes"),
+    ],
+)
+def test_a_limit_ends_a_run_well_with_validation_and_parameters(runner, setting, why):
+    ended = runner.run(runner.config(), f"training.max_epochs={FOR_EVER}", setting)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-1].startswith(f"{why}; ")
+    stages = runner.last.stages()
+    assert stages[-1]["split"] == "valid"
+    assert stages[-1]["complete"]
+    assert (runner.last.folder / "parameters.safetensors").exists()
+    assert runner.last.json("manifest.json")["why"] == why
