@@ -257,6 +257,36 @@ CASES = (
         settings=("training.max_epochs=", "seed"),
         says=("override 'training.max_epochs='", "no value", "override 'seed'", "key.key=value"),
     ),
+    Broken(
+        "a placement that does not exist",
+        changed(NAME, "name: broken\nruntime: {placement: spread}"),
+        (":2:", "runtime.placement", "'packed' or a mapping", "not 'spread'"),
+    ),
+    Broken(
+        "groups of nodes that cannot be",
+        changed(
+            NAME,
+            """\
+name: broken
+runtime:
+  placement:
+    host:
+      - {nodes: [embeding, loop]}
+      - {nodes: [loop, step], name: loss}""",
+        ),
+        (
+            ":5:",
+            "host.0.nodes.0",
+            "no node 'embeding'",
+            "did you mean 'embedding'?",
+            ":6:",
+            "host.1.nodes.0",
+            "node 'loop' is in host.0 already",
+            ":6:",
+            "host.1.name",
+            "'loss' is a node",
+        ),
+    ),
     # ---- options
     Broken(
         "an option that the model does not have",
