@@ -111,7 +111,8 @@ def describe_function(function: Callable[..., Any], n_given: int) -> list[Option
             continue
         schema = _schema_of(hints[name]) if name in hints else {}
         required = parameter.default is inspect.Parameter.empty
-        said = re.search(rf"^    {name}: (.*(?:\n        .*)*)", doc, re.M)
+        # One line of Args may speak of several: `train, valid: how many`.
+        said = re.search(rf"^    (?:\w+, )*{name}(?:, \w+)*: (.*(?:\n        .*)*)", doc, re.M)
         described.append(
             OptionDescription(
                 name,

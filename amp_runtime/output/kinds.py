@@ -32,7 +32,11 @@ def listed(kinds: Kinds) -> str:
     width = max(len(name) for group in groups.values() for name in group)
     lines = []
     for title, group in groups.items():
-        lines += [f"{title}:", *(f"  {n:<{width}}  {_first_line(o)}" for n, o in group.items()), ""]
+        lines += [
+            f"{title}:",
+            *(f"  {n:<{width}}  {_first_sentence(o)}" for n, o in group.items()),
+            "",
+        ]
     return "\n".join([*lines, "`kinds NAME` shows ports and options"])
 
 
@@ -99,5 +103,6 @@ def _page(
     return "\n\n".join(filter(None, [*parts, table]))
 
 
-def _first_line(described: Any) -> str:
-    return (inspect.getdoc(described) or "").split("\n\n")[0].replace("\n", " ")
+def _first_sentence(described: Any) -> str:
+    paragraph = (inspect.getdoc(described) or "").split("\n\n")[0].replace("\n", " ")
+    return paragraph.split(". ")[0].removesuffix(".")
