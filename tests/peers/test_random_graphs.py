@@ -73,6 +73,7 @@ def test_one_update_equals_autograd_under_any_delivery(**how):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @settings(quick, max_examples=300)
 @given(**drawn)
 def test_many_more_graphs_equal_autograd(**how):

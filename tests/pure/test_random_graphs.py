@@ -137,6 +137,7 @@ def test_gradients_match_finite_differences_of_the_whole_graphs_loss(recipe, see
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @settings(quick, max_examples=400)
 @given(
     recipe=recipes,
