@@ -58,7 +58,8 @@ def test_metrics_add_up_by_name():
 
 def test_a_report_crosses_and_comes_back_equal():
     sums = {"train": {"loss": MetricSum(1.5, 0)}}
-    node = NodeReport(3, 2, 1, 1, 5, [1, 2], 0.5, 1, 2, 3, 4, sums)
+    batches = {"batches_forward": 1, "batches_backward": 1}
+    node = NodeReport(3, 2, **batches, staleness=[1, 2], busy_s=0.5, metrics=sums)
     facts = ProcessFacts({"sent": [ChannelCount(1, "forward", 2, 3)]}, 1.5, 100)
     report = WorkerReport({"linear": node}, facts, 7, 6, 5)
     found = decode(encode_record(Envelope("0" * 32, 0, 1, 0, 0), Status(0, report))).body.report
