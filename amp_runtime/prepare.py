@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from amp_runtime import names
@@ -27,7 +27,7 @@ from amp_runtime.errors import (
     nearest,
 )
 from amp_runtime.graph import POSITION, Graph, PerExample
-from amp_runtime.graph.training_options import DEFAULT_TRAINING, optimizer_problems
+from amp_runtime.graph.training_options import check_training
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.models import build_model, check_builder
 from amp_runtime.nodes.loss import Loss
@@ -111,15 +111,15 @@ class _Parts:
     source_options: dict[str, Any]
     builder: str
     builder_options: dict[str, Any]
-    optimizer: dict[str, Any]
+    training: dict[str, Any]
     errors: list[AmpError]
 
     @staticmethod
     def of(config: Config) -> _Parts:
         names.search_also(config.folder)
-        data, model, training = config.data, config.model, config.node_defaults()
+        data, model = config.data, config.model
         parts = _Parts(
-            data.source, data.options, model.builder, model.options, training["optimizer"], []
+            data.source, data.options, model.builder, model.options, config.node_defaults(), []
         )
         with parts._collecting(config, ("data",), parts.source_options):
             if names.is_qualified(data.source):
@@ -128,8 +128,9 @@ class _Parts:
             check_source(parts.source, data.options, where=config.place("data"))
         with parts._collecting(config, ("model",), parts.builder_options):
             check_builder(model.builder, model.options, where=config.place("model.builder"))
-        with parts._collecting(config, ("training", "optimizer"), parts.optimizer):
-            if problems := optimizer_problems(parts.optimizer):
+        with parts._collecting(config, ("training",), parts.training):
+            _, problems = check_training(parts.training)
+            if problems:
                 raise ConfigProblemsError.of(problems, "")
         return parts
 
@@ -177,7 +178,7 @@ def _graph(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Graph
         vectors=train.about.vectors,
         batch=config.data.batch,
         dtype=config.dtype,
-        training={**config.node_defaults(), "optimizer": parts.optimizer},
+        training=parts.training,
         overrides=config.node_overrides(),
     )
 
@@ -202,7 +203,6 @@ def _option_errors(parts: _Parts, config: Config, kinds: Kinds) -> list[AmpError
     graph: Graph | None = None
     # What is raised here may be a consequence of the options that are left out.
     with contextlib.suppress(Exception):
-        parts = replace(parts, optimizer=dict(DEFAULT_TRAINING["optimizer"]))
         graph = _graph(parts, _split(parts, TRAIN, config), config, kinds)
         build_model(graph, parts.builder, parts.builder_options)
         if parts.builder_options == config.model.options:  # else it may lack nodes

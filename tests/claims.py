@@ -179,7 +179,9 @@ class Trial:
 
     @property
     def gradients(self) -> dict[str, Array]:
-        return self.node.gradients if isinstance(self.node, Parameterised) else {}
+        if not isinstance(self.node, Parameterised):
+            return {}
+        return {name: np.asarray(gradient) for name, gradient in self.node.gradients.items()}
 
     @property
     def metrics(self) -> dict[str, tuple[float, int]]:

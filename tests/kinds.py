@@ -98,12 +98,14 @@ def make(
     seed: int = 0,
     updates: UpdatePolicy | None = None,
     optimizer: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """Return a node of `kind` in float64, as a host would make it.
 
     Args:
         given: what comes to each input port; one spec alone stands for port `x`.
+        training: lr_schedule, clip and initializer, checked.
         wants: ports whose senders want a gradient; None: all of them.
     """
     ports = {"x": given} if isinstance(given, PortSpec) else dict(given)
@@ -124,6 +126,7 @@ def make(
         verify=verify,
         updates=updates or UpdatePolicy(min_update_frequency=1_000_000),
         optimizer=optimizer or {"name": "sgd", "lr": 0.1},
+        **(training or {}),
     )
     return cls(context)
 
@@ -216,7 +219,7 @@ def claim_swapped_answers_use_their_own_input(fresh: Callable[[], OneToOne], x: 
         lonely.accumulate()
         if isinstance(lonely, Parameterised):
             before = sums or dict.fromkeys(lonely.gradients, 0.0)
-            sums = {name: before[name] + g for name, g in lonely.gradients.items()}
+            sums = {name: before[name] + np.asarray(g) for name, g in lonely.gradients.items()}
     assert together == apart
     for name, total in (sums or {}).items():
         np.testing.assert_allclose(node.gradients[name], total, rtol=1e-14)  # type: ignore[attr-defined]
@@ -232,7 +235,7 @@ def claim_null_rows_answer_null(node: OneToOne, x: Any) -> None:
     assert node.stash.used == 0
     if isinstance(node, Parameterised):
         assert node.updates.rows == 0
-        assert not any(g.any() for g in node.gradients.values())
+        assert not any(np.any(g) for g in node.gradients.values())
 
 
 def claim_duplicate_and_unknown_slots_are_refused(

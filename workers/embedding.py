@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Gt
 
-from amp_runtime.errors import NodeError, ShapeMismatchError
+from amp_runtime.errors import BadOptionError, NodeError, ShapeMismatchError
 from amp_runtime.nodes.node import NodeContext, single
 from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.optim.row_gradients import RowSums
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, ArraySpec, PortSpec
 
@@ -19,8 +20,11 @@ from amp_runtime.rows.spec import Array, ArraySpec, PortSpec
 class Embedding(Parameterised):
     """Input `x` {one array: int32 [rows]}, output `y` {x: [rows, features]}.
 
-    Parameter: table [entries, features] from a normal distribution. Every update
-    treats the gradient as dense, as torch.nn.Embedding does by default.
+    Parameter: table [entries, features] from a normal distribution. With `sparse:
+    dense_equal` an update treats the gradient as dense, as torch.nn.Embedding does by
+    default; with `lazy` as torch.optim.SparseAdam does: a row's moments decay only when it
+    has a gradient, and a step costs what its rows cost, however long the table is. The
+    two are the same with sgd without momentum and with adagrad, and cost the same there.
     """
 
     kind = "embedding"
@@ -30,6 +34,10 @@ class Embedding(Parameterised):
         entries: Annotated[int, Gt(0), "tokens are 0 to entries - 1"]
         features: Annotated[int, Gt(0), "width of the output"]
         std: Annotated[float, Gt(0), "standard deviation of the initial table"] = 1.0
+        sparse: Annotated[
+            Literal["dense_equal", "lazy"],
+            "lazy: an update leaves rows without a gradient, and their moments, as they are",
+        ] = "dense_equal"
 
     @classmethod
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
@@ -37,6 +45,16 @@ class Embedding(Parameterised):
         if [(a.shape, a.dtype) for a in spec.arrays.values()] != [((), "int32")]:
             raise ShapeMismatchError(f"port 'x' takes one array int32[rows], but is given {spec}")
         return {"y": PortSpec({"x": ArraySpec((options.features,), dtype)}, spec.schema)}
+
+    @classmethod
+    def check_training(cls, options: Any, training: Mapping[str, Any]) -> None:
+        decay = training["optimizer"]["weight_decay"]
+        if options.sparse == "lazy" and decay:
+            raise BadOptionError(
+                f"option 'sparse': lazy leaves rows without a gradient alone, but weight_decay "
+                f"{decay:g} of optimizer {training['optimizer']['name']} shrinks all",
+                fix="set sparse: dense_equal, or this node's optimizer: {weight_decay: 0}",
+            )
 
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
@@ -61,11 +79,10 @@ class Embedding(Parameterised):
         self._terms.append((saved["x"], gradient["x"]))
         return None
 
-    def add_gradients(self, into: Mapping[str, Array]) -> None:
+    def row_sums(self) -> Mapping[str, RowSums]:
+        return {"table": RowSums(self.parameters["table"], lazy=self.options.sparse == "lazy")}
+
+    def add_gradients(self, into: Mapping[str, Any]) -> None:
         for tokens, gradient in self._terms:
-            # Sorted segment sums: np.add.at is several times slower on wide rows.
-            order = np.argsort(tokens, kind="stable")
-            ordered = tokens[order]
-            starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-            into["table"][ordered[starts]] += np.add.reduceat(gradient[order], starts, axis=0)
+            into["table"].add(tokens, gradient)
         self._terms.clear()

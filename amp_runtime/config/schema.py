@@ -53,6 +53,8 @@ FunctionName: TypeAlias = Annotated[
 ]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 AutoOrCount: TypeAlias = Literal["auto"] | Count
+ClipOption: TypeAlias = Literal["none"] | dict[str, Any]
+InitializerOption: TypeAlias = str | dict[str, Any]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=MAX_S)]
 
 
@@ -95,6 +97,20 @@ class OptimizerSection(OpenSection):
     name: Annotated[str, key("sgd, adam, ...", min_length=1)]
 
 
+class LrScheduleSection(OpenSection):
+    """What the learning rate is multiplied by. All other keys are options of the name."""
+
+    name: Annotated[
+        str,
+        key(
+            "constant: 1; step: times `factor` at `every` so many training examples; linear, "
+            "cosine: from 1 to `final` over `over` so many. Each takes `warm_up`: examples in "
+            "which it grows from 0",
+            min_length=1,
+        ),
+    ] = "constant"
+
+
 class TargetSection(Section):
     """Stop before `max_epochs` when a validation metric gets there."""
 
@@ -110,7 +126,7 @@ class TargetSection(Section):
 
 
 class TrainingSection(Section):
-    """How to train. `optimizer`, `update_every`, `min_update_frequency`: per node too."""
+    """How to train. `update_every` to `initializer`: per node too, in `nodes`."""
 
     schedule: Annotated[
         Literal["asynchronous", "synchronous"],
@@ -145,6 +161,23 @@ class TrainingSection(Section):
         ),
     ] = "auto"
     optimizer: Annotated[OptimizerSection, key("how a node updates its parameters")]
+    lr_schedule: Annotated[
+        LrScheduleSection, key("how the learning rate changes with the examples trained on")
+    ] = LrScheduleSection()
+    clip: Annotated[
+        ClipOption,
+        key(
+            "bound of the gradient of an update, that of the mean loss per example: none, "
+            "{norm: 1.0} of all the node's parameters together, or {value: 0.5} of each component"
+        ),
+    ] = "none"
+    initializer: Annotated[
+        InitializerOption,
+        key(
+            "what weights begin with (not vectors, as biases are): a name such as xavier_uniform, "
+            "or {name: normal, std: 0.01}; own: as their node's kind says"
+        ),
+    ] = "own"
     max_age: Annotated[
         Count | None,
         key(
@@ -175,6 +208,18 @@ class NodeSection(OpenSection):
     optimizer: Annotated[
         dict[str, Any] | None,
         key("laid over training.optimizer; with another name, in its place"),
+    ] = None
+    lr_schedule: Annotated[
+        dict[str, Any] | None,
+        key("laid over training.lr_schedule; with another name, in its place"),
+    ] = None
+    clip: Annotated[ClipOption | None, key("instead of training.clip")] = None
+    initializer: Annotated[
+        InitializerOption | None,
+        key(
+            "instead of training.initializer; or by parameter: "
+            "{weight: {name: normal, std: 0.01}, bias: zeros}"
+        ),
     ] = None
     update_every: Annotated[
         Count | None, key("instead of training.update_every", unit="examples")
@@ -296,12 +341,8 @@ class Config(Section):
 
     def node_defaults(self) -> dict[str, Any]:
         """Return what nodes train with: the keys of `training` that a node can override."""
-        optimizer = {"name": self.training.optimizer.name, **self.training.optimizer.options}
-        return {
-            "optimizer": optimizer,
-            "update_every": self.training.update_every,
-            "min_update_frequency": self.training.min_update_frequency,
-        }
+        training = self.training.model_dump()
+        return {option: training[option] for option in NodeSection.model_fields}
 
     def node_overrides(self) -> dict[str, dict[str, Any]]:
         """Return {node: what `nodes.<node>` sets}, training and options of its kind alike."""

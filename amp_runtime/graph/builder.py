@@ -267,6 +267,10 @@ class Graph:
         except UnknownOptionError as error:
             too = f"it also takes {', '.join(TRAINING_OPTIONS)}" if cls.parameterised else ""
             raise type(error)(error.what, where=where, fix=too) from error.__cause__
+        try:
+            cls.check_training(validated, training)
+        except BadOptionError as error:
+            raise error.at(where) from None
         draft = Draft(
             name,
             kind,

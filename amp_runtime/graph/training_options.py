@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from amp_runtime.checking.rules import Problem, below, dotted
+from amp_runtime.checking.rules import Problem, below, dotted, shown
 from amp_runtime.errors import BadOptionError, UnknownOptionError, nearest
+from amp_runtime.nodes.initializers import ALL_WEIGHTS, INITIALIZERS
 from amp_runtime.nodes.node import Node
 from amp_runtime.optim import OPTIMIZERS
+from amp_runtime.optim.clip import Clip
+from amp_runtime.optim.lr_schedules import LR_SCHEDULES
 
 DEFAULT_TRAINING: Mapping[str, Any] = {
     "optimizer": {"name": "sgd", "lr": 0.1},
+    "lr_schedule": {"name": "constant"},
+    "clip": "none",
+    "initializer": "own",
     "update_every": 100,
     "min_update_frequency": "auto",
 }
 TRAINING_OPTIONS = tuple(DEFAULT_TRAINING)
+
+_MERGED = ("optimizer", "lr_schedule")
+"""Laid over what is weaker, key by key, as long as the name stays the same."""
 
 
 def training_options(
@@ -25,7 +34,7 @@ def training_options(
     layers: tuple[Mapping[str, Any], ...],
     where: str,
 ) -> dict[str, Any]:
-    """Return the training options of a node; {} for one without parameters.
+    """Return the training options of a node, checked; {} for one without parameters.
 
     Args:
         defaults: of all nodes, from `training:`.
@@ -35,68 +44,140 @@ def training_options(
         UnknownOptionError: no such optimizer or option of it, or a node without parameters.
         BadOptionError: a value of the wrong type or range.
     """
-    given = [{k: v for k, v in layer.items() if k in TRAINING_OPTIONS} for layer in layers]
     if not cls.parameterised:
-        for name in (name for layer in given for name in layer):
+        for name in (name for layer in layers for name in layer if name in TRAINING_OPTIONS):
             raise UnknownOptionError(f"option {name!r} is for nodes with parameters", where=where)
         return {}
-    training: dict[str, Any] = {**DEFAULT_TRAINING, **defaults}
-    for layer in given:
-        if "optimizer" in layer:
-            layer["optimizer"] = _laid_over(training["optimizer"], layer["optimizer"])
-        training |= layer
-    for key in ("update_every", "min_update_frequency"):
-        value = training[key]
-        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-        if not is_count and not (key == "min_update_frequency" and value == "auto"):
-            raise BadOptionError(
-                f"option {key!r}: {value!r} is not a whole number >= 1", where=where
-            )
-    training["optimizer"] = check_optimizer(training["optimizer"], where)
+    training = _layered(defaults, layers)
+    checked, problems = check_training(training)
+    if problems:
+        unknown = any(problem.unknown for problem in problems)
+        what = "; ".join(": ".join(filter(None, [dotted(p.path), p.said])) for p in problems)
+        raise (UnknownOptionError if unknown else BadOptionError)(what, where=where)
+    return checked
+
+
+def _layered(defaults: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return all training options, from the weakest layer to the strongest."""
+    training = dict(DEFAULT_TRAINING)
+    for layer in (defaults, *layers):
+        for option in (option for option in TRAINING_OPTIONS if option in layer):
+            value = layer[option]
+            if option in _MERGED and isinstance(value, Mapping):
+                value = _laid_over(training[option], value)
+            if option == "initializer" and layer is defaults and _is_one(value):
+                value = {ALL_WEIGHTS: value}  # of nodes that have any
+            training[option] = value
     return training
 
 
 def _laid_over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `given` optimizer options over `base`; of another optimizer, instead of it."""
+    """Return `given` over `base`; where it has another name, instead of it."""
     same = given.get("name") in (None, base["name"])
     return {**base, **given} if same else dict(given)
 
 
-def check_optimizer(given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return all options of an optimizer, `name` among them.
+def check_training(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """Return training options as plain data, their own defaults filled in, and all problems."""
+    checked: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for option, value in given.items():
+        checked[option], wrong = _CHECKS[option](value)
+        problems += below((option,), wrong)
+    return checked, problems
 
-    Raises:
-        UnknownOptionError: no such optimizer, or no such option of it.
-        BadOptionError: a value of the wrong type or range.
-    """
-    if problems := optimizer_problems(given):
-        unknown = any(problem.unknown for problem in problems)
-        what = "; ".join(": ".join(filter(None, [dotted(p.path), p.said])) for p in problems)
-        raise (UnknownOptionError if unknown else BadOptionError)(
-            what, where=f"{where}, optimizer {given['name']}"
-        )
+
+_Checked = tuple[Any, list[Problem]]
+
+
+def _check_count(value: Any) -> _Checked:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    wrong = Problem((), f"must be a whole number (at least 1), not {shown(value)}")
+    return value, [] if is_count else [wrong]
+
+
+def _check_frequency(value: Any) -> _Checked:
+    return (value, []) if value == "auto" else _check_count(value)
+
+
+def _check_optimizer(value: Any) -> _Checked:
+    return _check_named(value, "optimizer", {n: cls.Options for n, cls in OPTIMIZERS.items()})
+
+
+def _check_lr_schedule(value: Any) -> _Checked:
+    return _check_named(value, "lr_schedule", LR_SCHEDULES)
+
+
+def _check_clip(value: Any) -> _Checked:
+    if value == "none":
+        return value, []
+    if not isinstance(value, Mapping):
+        said = f"must be 'none', {{norm: NUMBER}} or {{value: NUMBER}}, not {shown(value)}"
+        return value, [Problem((), said)]
+    return _check_record(Clip, value, "option of clip")
+
+
+def _check_initializer(value: Any) -> _Checked:
+    """Check `own`, one initialiser for all weights, or one for each of some parameters."""
+    if value == "own":
+        return value, []
+    if _is_one(value):
+        return _check_one_initializer(value)
+    if not isinstance(value, Mapping):
+        return value, [Problem((), f"must be a name, or a mapping, not {shown(value)}")]
+    checked: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for parameter, one in value.items():
+        checked[parameter], wrong = _check_one_initializer(one)
+        problems += below((parameter,), wrong)
+    return checked, problems
+
+
+def _is_one(value: Any) -> bool:
+    """Whether an option `initializer` is one for all weights, and not one by parameter."""
+    if isinstance(value, Mapping):
+        return isinstance(value.get("name"), str)
+    return isinstance(value, str) and value != "own"
+
+
+def _check_one_initializer(value: Any) -> _Checked:
+    if not isinstance(value, str):
+        return _check_named(value, "initializer", INITIALIZERS)
+    checked, problems = _check_named({"name": value}, "initializer", INITIALIZERS)
+    return checked, [replace(problem, path=()) for problem in problems]
+
+
+def _check_named(value: Any, what: str, table: Mapping[str, type]) -> _Checked:
+    """Check `{name: ..., its options}` against the options of that name in `table`."""
+    if not isinstance(value, Mapping) or "name" not in value:
+        said = f"must be a mapping with a name, not {shown(value)}"
+        return value, [Problem((), said)]
+    options = dict(value)
+    name = options.pop("name")
+    if not isinstance(name, str) or name not in table:
+        use = f"use one of {', '.join(table)}"
+        said = f"unknown {what} {name!r}{nearest(str(name), table)}; {use}"
+        return value, [Problem(("name",), said, unknown=True)]
+    checked, problems = _check_record(table[name], options, f"option of {what} {name}")
+    return {"name": name, **checked}, problems
+
+
+def _check_record(cls: type, options: Mapping[str, Any], word: str) -> _Checked:
     # Imported here: workers load this module with a model's, and never check options.
-    from amp_runtime.checking.options import validate_options
-
-    options = {key: value for key, value in given.items() if key != "name"}
-    checked = validate_options(OPTIMIZERS[given["name"]].Options, options, where=where)
-    return {"name": given["name"], **plain_options(checked)}
-
-
-def optimizer_problems(given: Mapping[str, Any]) -> list[Problem]:
-    """Return all that is wrong with an optimizer's options, `name` among them."""
     from amp_runtime.checking.options import check_options
 
-    name = given["name"]
-    if not isinstance(name, str) or name not in OPTIMIZERS:
-        use = f"use one of {', '.join(OPTIMIZERS)}"
-        said = f"unknown optimizer {name!r}{nearest(str(name), OPTIMIZERS)}; {use}"
-        return [Problem(("name",), said, unknown=True)]
-    options = {key: value for key, value in given.items() if key != "name"}
-    _, problems = check_options(
-        OPTIMIZERS[name].Options, options, word=f"option of optimizer {name}"
-    )
-    return problems
+    record, problems = check_options(cls, options, word=word)
+    return ({} if record is None else plain_options(record)), problems
+
+
+_CHECKS: Mapping[str, Callable[[Any], _Checked]] = {
+    "optimizer": _check_optimizer,
+    "lr_schedule": _check_lr_schedule,
+    "clip": _check_clip,
+    "initializer": _check_initializer,
+    "update_every": _check_count,
+    "min_update_frequency": _check_frequency,
+}
 
 
 def override_problems(
@@ -115,15 +196,13 @@ def override_problems(
     """
     from amp_runtime.checking.options import check_options
 
-    problems = []
-    for key in (key for key in TRAINING_OPTIONS if key in overrides and not cls.parameterised):
+    training = [option for option in TRAINING_OPTIONS if option in overrides]
+    if cls.parameterised:
+        layered = _layered(defaults, (options, overrides))
+        _, problems = check_training({option: layered[option] for option in training})
+    else:
         said = f"is for nodes with parameters, and kind {kind} has none"
-        problems.append(Problem((key,), said, unknown=True))
-    if cls.parameterised and "optimizer" in overrides:
-        base = {**DEFAULT_TRAINING, **defaults}["optimizer"]
-        for layer in (options, overrides):
-            base = _laid_over(base, layer.get("optimizer", {}))
-        problems += below(("optimizer",), optimizer_problems(base))
+        problems = [Problem((option,), said, unknown=True) for option in training]
     merged = {k: v for k, v in {**options, **overrides}.items() if k not in TRAINING_OPTIONS}
     _, wrong = check_options(cls.Options, merged, word=f"option of kind {kind}")
     also = f"; it also takes {', '.join(TRAINING_OPTIONS)}" if cls.parameterised else ""

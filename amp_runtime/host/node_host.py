@@ -186,7 +186,14 @@ class NodeHost:
                 training["update_every"],
                 training["min_update_frequency"],
             )
-            context = replace(context, updates=policy, optimizer=training["optimizer"])
+            context = replace(
+                context,
+                updates=policy,
+                optimizer=training["optimizer"],
+                lr_schedule=training["lr_schedule"],
+                clip=training["clip"],
+                initializer=training["initializer"],
+            )
         return cls(context)
 
     # ---- rows
@@ -354,6 +361,8 @@ class NodeHost:
                 "updates": node.version,
                 "staleness": node.staleness.counts.tolist(),
                 "gradient_rows": node.updates.rows,
+                "lr": node.optimizer.lr,
+                "clipped": node.clipped if node.clip is not None else None,
             }
         metrics = {
             mode.name.lower(): {  # a kind may well sum with numpy; a record holds plain numbers

@@ -147,6 +147,8 @@ class WorkerLoop:
             if node.staleness:
                 values |= {
                     "updates": node.updates,
+                    "lr": node.lr,
+                    **({"clipped": node.clipped} if node.clipped is not None else {}),
                     "staleness_mean": staleness.mean,
                     "staleness_p95": staleness.percentile(0.95),
                 }

@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -43,7 +43,9 @@ class NodeContext:
         structure: this worker's arena.
         verify: rows carry the state as last stamped; answers bring it back.
         updates: when a parameterised node updates.
-        optimizer: its validated options, `name` among them.
+        optimizer, lr_schedule: their validated options, `name` among them.
+        clip: `none`, or the options of a `Clip`.
+        initializer: `own`, or what `initial_values` takes.
     """
 
     name: str
@@ -59,6 +61,9 @@ class NodeContext:
     verify: bool = False
     updates: UpdatePolicy = field(default_factory=UpdatePolicy)
     optimizer: Mapping[str, Any] = field(default_factory=lambda: {"name": "sgd", "lr": 0.1})
+    lr_schedule: Mapping[str, Any] = field(default_factory=lambda: {"name": "constant"})
+    clip: Mapping[str, Any] | Literal["none"] = "none"
+    initializer: Mapping[str, Any] | Literal["own"] = "own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,14 @@ class Node(ABC):
     def load(cls, options: Any, inputs: Mapping[str, PortSpec]) -> float:
         """Return roughly how long a row takes, there and back, in microseconds."""
         return 0.5 if cls.transparent else 3.0
+
+    @classmethod
+    def check_training(cls, options: Any, training: Mapping[str, Any]) -> None:
+        """Refuse training options (checked, plain data) that do not go with `options`.
+
+        Raises:
+            BadOptionError: they do not; its place is added by the caller.
+        """
 
     # ---- life
 

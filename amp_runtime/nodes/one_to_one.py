@@ -14,6 +14,9 @@ from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.updates import LocalUpdates
 from amp_runtime.optim import make_optimizer
+from amp_runtime.optim.clip import Clip
+from amp_runtime.optim.lr_schedules import make_lr_schedule
+from amp_runtime.optim.row_gradients import RowGradient, RowSums
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
 from amp_runtime.rows.spec import Array, Int32, Int64
 
@@ -99,8 +102,16 @@ class Parameterised(OneToOne):
             name: np.ascontiguousarray(array, dtype)
             for name, array in self.initial_parameters(generator).items()
         }
-        self.gradients = {name: np.zeros_like(a) for name, a in self.parameters.items()}
+        if context.initializer != "own":
+            self._initialize(context.initializer, generator)
+        self.gradients: dict[str, Any] = {
+            name: np.zeros_like(a) for name, a in self.parameters.items()
+        }
+        self.gradients |= self.row_sums()
         self.optimizer = make_optimizer(context.optimizer, self.parameters)
+        self.lr_schedule = make_lr_schedule(context.lr_schedule)
+        self.clip = None if context.clip == "none" else Clip(**context.clip)
+        self.clipped = 0
         self.updates = LocalUpdates(context.updates)
         self.version = 0
         self.staleness = Histogram()
@@ -111,8 +122,24 @@ class Parameterised(OneToOne):
         """Return the parameters before training; any float dtype."""
 
     @abstractmethod
-    def add_gradients(self, into: Mapping[str, Array]) -> None:
-        """Add the gradient of all `backpropagate` calls since the last time to `into`."""
+    def add_gradients(self, into: Mapping[str, Any]) -> None:
+        """Add the gradient of all `backpropagate` calls since the last time to `into`.
+
+        Args:
+            into: {name: array to add to, or what `row_sums` said}.
+        """
+
+    def row_sums(self) -> Mapping[str, RowSums]:
+        """Return the parameters whose gradient is summed by rows: large tables, few rows."""
+        return {}
+
+    def _initialize(self, given: Mapping[str, Any], generator: np.random.Generator) -> None:
+        # Imported here: most nodes begin with their kind's own parameters.
+        from amp_runtime.nodes.initializers import initial_values
+
+        where = f"node {self.name!r} (kind {self.context.kind})"
+        for name, values in initial_values(given, self.parameters, generator, where).items():
+            self.parameters[name][...] = values
 
     def set_parameters(self, arrays: Mapping[str, Array]) -> None:
         """Take over parameters, a copy.
@@ -182,13 +209,23 @@ class Parameterised(OneToOne):
         """Take the synchronous step for `n_examples`; none if no gradient row came."""
         if self.updates.rows:
             self._step(float(n_examples))
+        self.updates.synchronous_step_done(n_examples)
 
     def _step(self, divisor: float, *, left_over: bool = False) -> None:
+        gradients: dict[str, Array | RowGradient] = {
+            name: gradient.take() if isinstance(gradient, RowSums) else gradient
+            for name, gradient in self.gradients.items()
+        }
+        arrays = [g.values if isinstance(g, RowGradient) else g for g in gradients.values()]
+        for array in arrays:
+            array /= divisor
+        if self.clip is not None:
+            self.clipped += self.clip.apply(arrays)
+        factor = self.lr_schedule.at(self.updates.examples)
+        self.optimizer.step(gradients, lr_factor=factor)
         for gradient in self.gradients.values():
-            gradient /= divisor
-        self.optimizer.step(self.gradients)
-        for gradient in self.gradients.values():
-            gradient[...] = 0
+            if not isinstance(gradient, RowSums):
+                gradient[...] = 0
         self.version += 1
         self.updates.stepped(left_over=left_over)
 

@@ -89,6 +89,8 @@ class NodeReport:
         join_waiting: keys that wait for rows on other ports.
         gradient_rows: rows accumulated towards the next update.
         metrics: {mode name: {metric: its sum}}.
+        lr: learning rate of the last update.
+        clipped: updates whose gradient was clipped; None where none is to be.
     """
 
     rows_forward: Count = 0
@@ -105,6 +107,8 @@ class NodeReport:
     join_waiting: Count = 0
     gradient_rows: Count = 0
     metrics: dict[str, dict[str, MetricSum]] = field(default_factory=dict)
+    lr: float = 0.0
+    clipped: int | None = None
 
     @property
     def batches(self) -> int:

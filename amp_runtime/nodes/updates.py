@@ -56,6 +56,13 @@ class LocalUpdates:
         self._unretired = InstanceCounter()
         self._retired_rows = 0
         self._retired_examples = 0
+        self._stepped_examples = 0
+
+    @property
+    def examples(self) -> int:
+        """Examples that retired in training before the step that comes next."""
+        synchronous = self.policy.schedule is Schedule.SYNCHRONOUS
+        return self._stepped_examples if synchronous else self._retired_examples
 
     @property
     def rows_per_example(self) -> float:
@@ -72,6 +79,10 @@ class LocalUpdates:
         """Learn from instances that retired; those with 0 examples were not trained on."""
         self._retired_rows += int(self._unretired.pop(instances).sum())
         self._retired_examples += int(np.sum(n_examples))
+
+    def synchronous_step_done(self, n_examples: int) -> None:
+        """Learn that all nodes have stepped for `n_examples`, this one perhaps without rows."""
+        self._stepped_examples += n_examples
 
     def due(self) -> float | None:
         """Return the divisor of a step that is due now, or None."""

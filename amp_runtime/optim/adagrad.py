@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt
 
-from amp_runtime.optim.base import Optimizer
+from amp_runtime.optim.base import Optimizer, State
 from amp_runtime.rows.spec import Array
 
 
@@ -25,15 +25,16 @@ class Adagrad(Optimizer):
         eps: Annotated[float, Gt(0), "added to the root of the sum"] = 1e-10
         weight_decay: Annotated[float, Ge(0), "times the parameter, added to its gradient"] = 0.0
 
-    def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
-        super().__init__(options, parameters)
-        self.sum_of_squares = {
-            name: np.full_like(array, options.initial) for name, array in parameters.items()
-        }
+    @property
+    def rests_at_zero(self) -> bool:
+        return not self.options.weight_decay
 
-    def update(self, name: str, parameter: Array, gradient: Array) -> None:
-        total = self.sum_of_squares[name]
+    def initial_state(self) -> Mapping[str, float]:
+        return {"sum_of_squares": self.options.initial}
+
+    def update(self, parameter: Array, gradient: Array, state: State) -> None:
+        total = state["sum_of_squares"]
         total += gradient * gradient
-        gradient *= self.options.lr
+        gradient *= self.lr
         gradient /= np.sqrt(total) + np.asarray(self.options.eps, total.dtype)
         parameter -= gradient

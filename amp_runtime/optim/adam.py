@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from amp_runtime.optim.base import Optimizer
+from amp_runtime.optim.base import Optimizer, State
 from amp_runtime.rows.spec import Array
 
 
@@ -29,13 +29,17 @@ class Adam(Optimizer):
 
     def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
         super().__init__(options, parameters)
-        self.mean = {name: np.zeros_like(array) for name, array in parameters.items()}
-        self.mean_square = {name: np.zeros_like(array) for name, array in parameters.items()}
-        self._scratch = {name: np.zeros_like(array) for name, array in parameters.items()}
+        # Kept, as fresh pages at each step would cost as much as the step.
+        self._scratch = {_form(array): np.empty_like(array) for array in parameters.values()}
 
-    def update(self, name: str, parameter: Array, gradient: Array) -> None:
-        o, mean, mean_square = self.options, self.mean[name], self.mean_square[name]
-        scratch = self._scratch[name]
+    def initial_state(self) -> Mapping[str, float]:
+        return {"mean": 0.0, "mean_square": 0.0}
+
+    def update(self, parameter: Array, gradient: Array, state: State) -> None:
+        o, mean, mean_square = self.options, state["mean"], state["mean_square"]
+        scratch = self._scratch.get(_form(parameter))
+        if scratch is None:  # some rows of a table, others each time
+            scratch = np.empty_like(parameter)
         mean *= o.beta1
         np.multiply(gradient, 1 - o.beta1, out=scratch)
         mean += scratch
@@ -48,8 +52,12 @@ class Adam(Optimizer):
         scratch /= math.sqrt(1 - o.beta2**self.steps)
         scratch += o.eps
         np.divide(mean, scratch, out=scratch)
-        scratch *= o.lr / (1 - o.beta1**self.steps)
+        scratch *= self.lr / (1 - o.beta1**self.steps)
         parameter -= scratch
+
+
+def _form(array: Array) -> tuple[Any, ...]:
+    return array.shape, array.dtype
 
 
 class AdamW(Adam):
@@ -65,4 +73,4 @@ class AdamW(Adam):
         weight_decay: Annotated[float, Ge(0), "times lr, shrinks the parameter each step"] = 0.01
 
     def decay(self, parameter: Array, gradient: Array) -> None:
-        parameter *= 1 - self.options.lr * self.options.weight_decay
+        parameter *= 1 - self.lr * self.options.weight_decay

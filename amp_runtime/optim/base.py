@@ -6,14 +6,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
+
+from amp_runtime.optim.row_gradients import RowGradient
 from amp_runtime.rows.spec import Array
+
+State = Mapping[str, Array]
+"""What an optimiser keeps of one parameter array: arrays of its shape, by name."""
 
 
 class Optimizer(ABC):
     """Updates the parameters of one node.
 
     `Options` is a frozen dataclass that holds `lr` and `weight_decay`, and what else the
-    optimiser needs.
+    optimiser needs. An optimiser is written for whole arrays; a gradient of some rows of
+    a table runs through the same code, on those rows.
+
+    Attributes:
+        lr: of the next step.
+        state: {parameter name: what is kept of it}.
 
     Args:
         options: an instance of this class's `Options`.
@@ -26,21 +37,62 @@ class Optimizer(ABC):
     def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
         self.options = options
         self.parameters = parameters
+        self.lr = float(options.lr)
         self.steps = 0
+        self.state: dict[str, State] = {
+            name: {kept: np.full_like(array, value) for kept, value in self.initial_state().items()}
+            for name, array in parameters.items()
+        }
+        self._dense: dict[str, Array] = {}
 
-    def step(self, gradients: Mapping[str, Array]) -> None:
-        """Take one step with `gradients` ({name: array}, which may be overwritten)."""
+    def step(self, gradients: Mapping[str, Array | RowGradient], *, lr_factor: float = 1.0) -> None:
+        """Take one step.
+
+        Args:
+            gradients: {name: array, or rows of it}; they may be overwritten.
+            lr_factor: times the option `lr`.
+        """
         self.steps += 1
+        self.lr = float(self.options.lr * lr_factor)
         for name, gradient in gradients.items():
-            parameter = self.parameters[name]
-            if self.options.weight_decay:
-                self.decay(parameter, gradient)
-            self.update(name, parameter, gradient)
+            if not isinstance(gradient, RowGradient):
+                self._step_array(self.parameters[name], gradient, self.state[name])
+            elif gradient.lazy or self.rests_at_zero:
+                self._step_rows(name, gradient)
+            else:
+                dense = self._dense.setdefault(name, np.empty_like(self.parameters[name]))
+                dense[...] = 0
+                dense[gradient.rows] = gradient.values
+                self._step_array(self.parameters[name], dense, self.state[name])
+
+    def _step_array(self, parameter: Array, gradient: Array, state: State) -> None:
+        if self.options.weight_decay:
+            self.decay(parameter, gradient)
+        self.update(parameter, gradient, state)
+
+    def _step_rows(self, name: str, gradient: RowGradient) -> None:
+        """Step some rows alone: they are copied out, stepped as an array, and copied back."""
+        rows = gradient.rows
+        parameter = self.parameters[name][rows]
+        state = {kept: array[rows] for kept, array in self.state[name].items()}
+        self._step_array(parameter, gradient.values, state)
+        self.parameters[name][rows] = parameter
+        for kept, array in state.items():
+            self.state[name][kept][rows] = array
+
+    @property
+    def rests_at_zero(self) -> bool:
+        """Whether a gradient of zero changes nothing: rows without one need no step."""
+        return False
+
+    def initial_state(self) -> Mapping[str, float]:
+        """Return what is kept of each parameter array, and the value it begins with."""
+        return {}
 
     def decay(self, parameter: Array, gradient: Array) -> None:
         """Apply `weight_decay`: here as the gradient of weight_decay / 2 * |parameter|^2."""
         gradient += self.options.weight_decay * parameter
 
     @abstractmethod
-    def update(self, name: str, parameter: Array, gradient: Array) -> None:
-        """Update one parameter array in place; `gradient` may be overwritten."""
+    def update(self, parameter: Array, gradient: Array, state: State) -> None:
+        """Update an array and its state in place by `self.lr`; `gradient` may be overwritten."""

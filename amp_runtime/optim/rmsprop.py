@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from amp_runtime.optim.base import Optimizer
+from amp_runtime.optim.base import Optimizer, State
 from amp_runtime.rows.spec import Array
 
 
@@ -29,24 +29,18 @@ class RMSprop(Optimizer):
         momentum: Annotated[float, Ge(0), Lt(1), "decay of the velocity"] = 0.0
         weight_decay: Annotated[float, Ge(0), "times the parameter, added to its gradient"] = 0.0
 
-    def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
-        super().__init__(options, parameters)
-        self.mean_square = {name: np.zeros_like(array) for name, array in parameters.items()}
-        self.velocity = (
-            {name: np.zeros_like(array) for name, array in parameters.items()}
-            if options.momentum
-            else {}
-        )
+    def initial_state(self) -> Mapping[str, float]:
+        return {"mean_square": 0.0, **({"velocity": 0.0} if self.options.momentum else {})}
 
-    def update(self, name: str, parameter: Array, gradient: Array) -> None:
-        o, mean_square = self.options, self.mean_square[name]
+    def update(self, parameter: Array, gradient: Array, state: State) -> None:
+        o, mean_square = self.options, state["mean_square"]
         mean_square *= o.decay
         mean_square += (1 - o.decay) * (gradient * gradient)
         gradient /= np.sqrt(mean_square) + np.asarray(o.eps, mean_square.dtype)
-        if self.velocity:
-            velocity = self.velocity[name]
+        if o.momentum:
+            velocity = state["velocity"]
             velocity *= o.momentum
             velocity += gradient
             gradient[...] = velocity
-        gradient *= o.lr
+        gradient *= self.lr
         parameter -= gradient

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 from annotated_types import Ge, Gt, Lt
 
-from amp_runtime.optim.base import Optimizer
+from amp_runtime.optim.base import Optimizer, State
 from amp_runtime.rows.spec import Array
 
 
@@ -32,22 +31,21 @@ class SGD(Optimizer):
             if self.nesterov and not self.momentum:
                 raise ValueError("nesterov: needs a momentum above 0")
 
-    def __init__(self, options: Any, parameters: Mapping[str, Array]) -> None:
-        super().__init__(options, parameters)
-        self.velocity = (
-            {name: np.zeros_like(array) for name, array in parameters.items()}
-            if options.momentum
-            else {}
-        )
+    @property
+    def rests_at_zero(self) -> bool:
+        return not self.options.momentum and not self.options.weight_decay
 
-    def update(self, name: str, parameter: Array, gradient: Array) -> None:
-        if self.velocity:
-            velocity = self.velocity[name]
+    def initial_state(self) -> Mapping[str, float]:
+        return {"velocity": 0.0} if self.options.momentum else {}
+
+    def update(self, parameter: Array, gradient: Array, state: State) -> None:
+        if self.options.momentum:
+            velocity = state["velocity"]
             velocity *= self.options.momentum
             velocity += gradient
             if self.options.nesterov:
                 gradient += self.options.momentum * velocity
             else:
                 gradient[...] = velocity
-        gradient *= self.options.lr
+        gradient *= self.lr
         parameter -= gradient

@@ -13,9 +13,10 @@ from amp_runtime.data import SOURCES
 from amp_runtime.errors import UsageError, nearest
 from amp_runtime.graph.training_options import TRAINING_OPTIONS
 from amp_runtime.models import BUILDERS
+from amp_runtime.nodes.initializers import INITIALIZERS
 from amp_runtime.nodes.node import Kinds, Node
 from amp_runtime.optim import OPTIMIZERS
-from amp_runtime.optim.base import Optimizer
+from amp_runtime.optim.lr_schedules import LR_SCHEDULES
 from amp_runtime.output.table import text_table
 
 HEADERS = ("option", "type", "range", "default", "meaning")
@@ -26,6 +27,8 @@ def listed(kinds: Kinds) -> str:
     groups: dict[str, dict[str, Any]] = {
         "node kinds (graph.add)": {name: kinds.load(name) for name in kinds.names()},
         "optimizers (training.optimizer.name)": dict(OPTIMIZERS),
+        "learning-rate schedules (training.lr_schedule.name)": dict(LR_SCHEDULES),
+        "initializers (training.initializer)": dict(INITIALIZERS),
         "models (model.builder)": dict(BUILDERS),
         "data sources (data.source)": dict(SOURCES),
     }
@@ -41,7 +44,7 @@ def listed(kinds: Kinds) -> str:
 
 
 def described(name: str, kinds: Kinds) -> str:
-    """Return what one kind takes and gives, and all its options.
+    """Return what one kind takes and gives, and all its options; of all things of that name.
 
     Raises:
         UsageError: nothing has that name.
@@ -58,16 +61,22 @@ def described(name: str, kinds: Kinds) -> str:
         parameters = list(inspect.signature(found).parameters)
         n_given = 2 if parameters[:2] == ["split", "seed"] else 1
         return _page(name, found, describe_function(found, n_given))
+    pages = []
     if name in kinds.names():
-        return _node_kind(name, kinds.load(name))
+        pages.append(_node_kind(name, kinds.load(name)))
     if name in OPTIMIZERS:
-        cls: type[Optimizer] = OPTIMIZERS[name]
-        return _page(f"optimizer {name}", cls, describe_options(cls.Options))
+        cls = OPTIMIZERS[name]
+        pages.append(_page(f"optimizer {name}", cls, describe_options(cls.Options)))
+    for what, table in (("lr_schedule", LR_SCHEDULES), ("initializer", INITIALIZERS)):
+        if name in table:
+            pages.append(_page(f"{what} {name}", table[name], describe_options(table[name])))
     if name in functions:
         what = "model" if name in BUILDERS else "data source"
         options = describe_function(functions[name], len(given[name]))
-        return _page(f"{what} {name}", functions[name], options)
-    every = [*kinds.names(), *OPTIMIZERS, *functions]
+        pages.append(_page(f"{what} {name}", functions[name], options))
+    if pages:  # a schedule and an initializer are both called constant
+        return "\n\n\n".join(pages)
+    every = [*kinds.names(), *OPTIMIZERS, *LR_SCHEDULES, *INITIALIZERS, *functions]
     raise UsageError(
         f"nothing is called {name!r}{nearest(name, every)}",
         fix=f"names are {', '.join(every)}; or package.module:name for one of yours",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -210,6 +211,57 @@ def test_reference_equals_autograd(case):
     for name in finished.parameters:
         assert finished.reports[1].nodes[name].updates == UPDATES
     assert_equal(flat(finished.parameters), case)
+
+
+SCHEDULES = {
+    "cosine": (
+        {"name": "cosine", "over": 200, "final": 0.1},
+        lambda n: 0.1 + 0.9 * (1 + math.cos(math.pi * min(1, n / 200))) / 2,
+    ),
+    "step after a warm-up": (
+        {"name": "step", "every": 60, "factor": 0.5, "warm_up": 40},
+        lambda n: min(1, n / 40) * 0.5 ** (n // 60),
+    ),
+}
+
+
+@pytest.mark.parametrize("schedule", list(SCHEDULES))
+def test_schedule_and_clipping_equal_those_of_pytorch_stepped_with_each_update(schedule, runner):
+    options, factor = SCHEDULES[schedule]
+    norm = 0.2
+    path = runner.config(
+        **MODELS["rnn"],
+        seed=5,
+        dtype="float64",
+        training={
+            "schedule": "synchronous",
+            "update_every": STEP,
+            "max_epochs": EPOCHS,
+            "optimizer": {"name": "sgd", **OPTIMIZERS["sgd"][0]},
+            "lr_schedule": options,
+            "clip": {"norm": norm},
+        },
+    )
+    prepared = prepare(load_config(path), node_kinds())
+    finished = Reference(
+        prepared.wiring, node_kinds(), prepared.train, prepared.valid, prepared.settings
+    ).run()
+    steps = batches(prepared)
+    before = np.cumsum([0, *(len(labels) for _, labels in steps)])
+    wanted = train_steps(
+        ListReductionRNN,
+        initial(prepared),
+        steps,
+        "sgd",
+        OPTIMIZERS["sgd"][1],
+        lr_factors=[factor(int(n)) for n in before],
+        clip_norm=norm,
+    )
+    clipped = {name: report.clipped for name, report in finished.reports[1].nodes.items()}
+    assert 0 < clipped["linear-2"] <= UPDATES
+    ours, theirs = flat(finished.parameters), flat(wanted)
+    for name, array in ours.items():
+        assert np.abs(array - theirs[name]).max() / np.abs(theirs[name]).max() <= TOLERANCE, name
 
 
 @pytest.mark.process

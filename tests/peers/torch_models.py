@@ -121,6 +121,8 @@ def train_steps(
     optimizer: str,
     options: Mapping[str, Any],
     dtype: str = "float64",
+    lr_factors: Sequence[float] | None = None,
+    clip_norm: float | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
     """Take one optimiser step a batch, on the mean loss, and return the parameters.
 
@@ -129,13 +131,22 @@ def train_steps(
         parameters: where to start; not changed.
         optimizer: `sgd` or `adam`; `options` are torch's own (lr, momentum, betas, eps).
         dtype: `float32` or `float64`, of parameters and arithmetic.
+        lr_factors: of each step, by LambdaLR.
+        clip_norm: of the gradient of each node by itself.
     """
     net = model(parameters, getattr(torch, dtype))
     stepper = OPTIMIZERS[optimizer](net.parameters(), **options)
+    factor = torch.optim.lr_scheduler.LambdaLR(
+        stepper, lambda k: lr_factors[k] if lr_factors and k < len(lr_factors) else 1.0
+    )
     for batch in batches:
         stepper.zero_grad()
         net.loss(batch).backward()
+        if clip_norm is not None:
+            for node in net.nodes.values():
+                nn.utils.clip_grad_norm_(node.parameters(), clip_norm)
         stepper.step()
+        factor.step()
     return net.arrays()
 
 

@@ -53,6 +53,9 @@ def test_each_node_is_a_process_with_its_name_on_one_allowed_core_and_deaf_to_th
     assert run.end().code == 143
 
 
+SET = ("training.max_epochs=2", "seed=3", "verify=true", "nodes.linear-2.clip={norm: 0.0001}")
+
+
 @pytest.fixture(scope="module")
 def _once() -> dict:
     return {}
@@ -63,7 +66,7 @@ def finished(runner, _once, tmp_path_factory):
     """One run of two epochs, and how it ended; made once."""
     if not _once:
         config = runner.config()
-        ended = runner.run(config, "training.max_epochs=2", "seed=3", "verify=true")
+        ended = runner.run(config, *SET)
         kept = tmp_path_factory.mktemp("finished") / "run"
         shutil.copytree(runner.last.folder, kept)
         _once.update(ended=ended, folder=kept, config=config, name=runner.last.folder.name)
@@ -106,6 +109,18 @@ def test_each_log_tells_its_nodes_story(finished):
         assert "reason='the run is over'" in lines[-2]
 
 
+def test_a_node_that_clips_logs_how_many_of_its_updates_were(finished):
+    def last_barrier(node: str) -> dict[str, str]:
+        lines = (finished["folder"] / "logs" / f"{node}.0.log").read_text().splitlines()
+        *_, line = (line for line in lines if " barrier " in line)
+        return dict(pair.split("=") for pair in line.split() if "=" in pair)
+
+    clipping, other = last_barrier("linear-2"), last_barrier("linear-1")
+    assert clipping["clipped"] == clipping["updates"] != "0"
+    assert "clipped" not in other
+    assert other["lr"] == "0.1"
+
+
 def test_a_worker_that_is_ready_holds_at_most_40_mb(finished):
     logs = (finished["folder"] / "logs").glob("*.log")
     said = {log.name: re.search(r" started .* rss_mb=(\S+)", log.read_text()) for log in logs}
@@ -125,7 +140,7 @@ def test_the_folder_holds_everything(finished):
 
 def test_the_config_in_the_folder_loads_as_the_one_that_ran(finished):
     runs = load_config(finished["folder"] / "config.yaml").runtime.runs
-    settings = ["training.max_epochs=2", "seed=3", "verify=true", f"runtime.runs={runs}"]
+    settings = [*SET, f"runtime.runs={runs}"]
     assert load_config(finished["folder"] / "config.yaml") == load_config(
         finished["config"], settings
     )
@@ -133,7 +148,7 @@ def test_the_config_in_the_folder_loads_as_the_one_that_ran(finished):
 
 def test_the_manifest_says_what_ran_where_and_how_it_ended(finished):
     manifest = json.loads((finished["folder"] / "manifest.json").read_text())
-    assert manifest["overrides"][1:] == ["training.max_epochs=2", "seed=3", "verify=true"]
+    assert manifest["overrides"][1:] == list(SET)
     assert manifest["cores"] == usable_cores()
     assert manifest["versions"]["numpy"] == np.__version__
     assert (manifest["why"], manifest["exit_code"]) == ("2 epochs done", 0)

@@ -127,6 +127,9 @@ def test_nodes_get_the_training_defaults_and_only_what_was_set_for_them(load):
     )
     assert config.node_defaults() == {
         "optimizer": {"name": "adam", "lr": 0.001},
+        "lr_schedule": {"name": "constant"},
+        "clip": "none",
+        "initializer": "own",
         "update_every": 100,
         "min_update_frequency": "auto",
     }
@@ -298,6 +301,7 @@ def test_every_key_has_a_meaning_and_stands_on_the_page():
         "data",
         "training",
         "training.optimizer",
+        "training.lr_schedule",
         "training.target",
         "nodes.<name>",
         "runtime",

@@ -23,7 +23,8 @@ from kinds import (
     spec,
 )
 
-from amp_runtime.errors import NodeError, ShapeMismatchError
+from amp_runtime.errors import BadOptionError, NodeError, ShapeMismatchError
+from amp_runtime.nodes.updates import UpdatePolicy
 from amp_runtime.rows.message import Mode
 
 TOKENS = spec(("x", (), "int32"))
@@ -46,7 +47,7 @@ def test_gradients_of_one_token_add_up_and_the_answer_is_null():
     gradient = {"x": f64([[1, 2], [3, 4], [10, 20]])}
     assert answered(node.backward("y", slots(emitted), gradient)) == {0: None, 1: None, 2: None}
     node.accumulate()
-    assert node.gradients["table"].tolist() == [[3, 4], [0, 0], [0, 0], [11, 22]]
+    assert np.asarray(node.gradients["table"]).tolist() == [[3, 4], [0, 0], [0, 0], [11, 22]]
 
 
 def test_gradients_match_finite_differences():
@@ -104,3 +105,32 @@ def test_other_inputs_are_refused_with_what_they_are(given):
 def test_the_table_has_the_standard_deviation_asked_for():
     node = make("embedding", TOKENS, entries=2000, features=5, std=0.1)
     assert np.std(node.parameters["table"]) == pytest.approx(0.1, rel=0.05)
+
+
+@pytest.mark.parametrize(("sparse", "rest"), [("dense_equal", 1.0), ("lazy", 0.0)])
+def test_lazy_leaves_rows_without_a_gradient_where_momentum_would_move_them(sparse, rest):
+    node = embedding(
+        sparse=sparse,
+        updates=UpdatePolicy(min_update_frequency=1),
+        optimizer={"name": "sgd", "lr": 1.0, "momentum": 0.5},
+    )
+    start = node.parameters["table"].copy()
+    for token in (2, 1):
+        emitted = only(node.forward("x", rows(x=[token]), Mode.TRAIN))
+        node.backward("y", slots(emitted), {"x": f64([[2.0, 4.0]])})
+        node.accumulate()
+    moved = start - node.parameters["table"]
+    # row 2 in the first step, and by half of that in the second: or not
+    expected = [[0, 0], [2, 4], [2 + rest, 4 + 2 * rest], [0, 0]]
+    np.testing.assert_allclose(moved, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_lazy_and_weight_decay_do_not_go_together(name):
+    cls = type(embedding())
+    options = cls.Options(entries=4, features=2, sparse="lazy")
+    training = {"optimizer": {"name": name, "weight_decay": 0.01}}
+    with pytest.raises(BadOptionError, match=rf"'sparse': lazy .* weight_decay 0.01 of .* {name}"):
+        cls.check_training(options, training)
+    cls.check_training(options, {"optimizer": {"name": name, "weight_decay": 0.0}})
+    cls.check_training(cls.Options(entries=4, features=2), training)

@@ -121,15 +121,51 @@ def test_training_options_lie_over_each_other_defaults_builder_user():
     graph.add("sink", "end", out)
     training = {n.name: n.training for n in graph.build().nodes}
     adam = {"name": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
+    rest = {
+        "lr_schedule": {"name": "constant", "warm_up": 0}, "clip": "none", "initializer": "own",
+    }  # fmt: skip
     assert training["a"] == {
-        "optimizer": {**adam, "lr": 0.5}, "update_every": 9, "min_update_frequency": "auto",
+        "optimizer": {**adam, "lr": 0.5}, "update_every": 9, "min_update_frequency": "auto", **rest,
     }  # fmt: skip
     assert training["b"] == {
-        "optimizer": {**adam, "lr": 0.25}, "update_every": 7, "min_update_frequency": 3,
+        "optimizer": {**adam, "lr": 0.25}, "update_every": 7, "min_update_frequency": 3, **rest,
     }  # fmt: skip
     sgd = {"name": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
     assert training["c"]["optimizer"] == {**sgd, "lr": 1.0}
     assert training["end"] == {}
+
+
+def test_schedule_clip_and_initializer_of_all_nodes_of_the_builder_and_of_the_user():
+    graph = new_graph(
+        training={
+            "lr_schedule": {"name": "cosine", "over": 100},
+            "clip": {"norm": 1.0},
+            "initializer": "xavier_normal",
+        },
+        overrides={"b": {"lr_schedule": {"warm_up": 5}, "initializer": "own"}},
+    )
+    out = graph.input("vector", each=PerExample, state={"step": 0}, payload={"x": "vector"})
+    a = graph.add("linear", "a", out, features=4, clip="none", initializer={"bias": "zeros"})
+    b = graph.add("linear", "b", a, features=4, lr_schedule={"name": "step", "every": 9})
+    graph.add("sink", "end", graph.add("layer_norm", "c", b))
+    training = {n.name: n.training for n in graph.build().nodes}
+    cosine = {"name": "cosine", "over": 100, "final": 0.0, "warm_up": 0}
+    assert training["a"]["lr_schedule"] == training["c"]["lr_schedule"] == cosine
+    step = {"name": "step", "every": 9, "factor": 0.5, "warm_up": 5}
+    assert training["b"]["lr_schedule"] == step  # the user's key over the builder's schedule
+    assert training["a"]["clip"] == "none"
+    assert training["b"]["clip"] == {"norm": 1.0, "value": None}
+    assert training["a"]["initializer"] == {"bias": {"name": "zeros"}}
+    assert training["b"]["initializer"] == "own"
+    assert training["c"]["initializer"] == {"*": {"name": "xavier_normal", "gain": 1.0}}
+
+
+def test_what_a_kind_refuses_of_its_training_names_the_node():
+    fields = {"tokens": ArraySpec((), "int32")}
+    graph = Graph(Registry(), fields=fields, training={"optimizer": {"name": "adamw"}})
+    tokens = graph.input("tokens", each="tokens", state={}, payload={"x": "tokens"})
+    with pytest.raises(BadOptionError, match=r"node 'table' .kind embedding.: option 'sparse'"):
+        graph.add("embedding", "table", tokens, entries=3, features=2, sparse="lazy")
 
 
 def test_an_override_is_stronger_than_the_builder():
@@ -215,12 +251,29 @@ def test_an_input_port_drawn_to_twice_is_refused(graph, vector):
     ("given", "said"),
     [
         ({"optimizer": {"name": "adm"}}, r"unknown optimizer 'adm' .did you mean 'adam'"),
-        ({"optimizer": {"name": "sgd", "rl": 1.0}}, r"optimizer sgd: .*rl: unknown option .*'lr'"),
-        ({"optimizer": {"lr": -1.0}}, "optimizer sgd: lr: must be a number .above 0"),
-        ({"update_every": 0}, "option 'update_every': 0 is not a whole number >= 1"),
-        ({"update_every": "auto"}, "option 'update_every': 'auto' is not a whole number"),
-        ({"min_update_frequency": 1.5}, "option 'min_update_frequency': 1.5 is not a whole"),
-        ({"min_update_frequency": True}, "option 'min_update_frequency': True is not a whole"),
+        (
+            {"optimizer": {"name": "sgd", "rl": 1.0}},
+            r"optimizer.rl: unknown option of optimizer sgd .*'lr'",
+        ),
+        ({"optimizer": {"lr": -1.0}}, "optimizer.lr: must be a number .above 0"),
+        ({"update_every": 0}, r"update_every: must be a whole number .at least 1., not 0"),
+        ({"update_every": "auto"}, "update_every: must be a whole number .*'auto'"),
+        ({"min_update_frequency": 1.5}, "min_update_frequency: must be a whole .* not 1.5"),
+        ({"min_update_frequency": True}, "min_update_frequency: must be a whole .* not true"),
+        ({"clip": 1.0}, r"clip: must be 'none', \{norm: NUMBER\} or \{value: NUMBER\}, not 1.0"),
+        ({"clip": {"norm": 1.0, "value": 1.0}}, "clip: give norm or value, one of the two"),
+        ({"clip": {}}, "clip: give norm or value, one of the two"),
+        ({"clip": {"nrom": 1.0}}, "clip.nrom: unknown option of clip .did you mean 'norm'"),
+        ({"clip": {"norm": 0.0}}, "clip.norm: must be a number .*above 0"),
+        ({"lr_schedule": {"name": "cosin"}}, "unknown lr_schedule 'cosin' .did you mean 'cosine'"),
+        ({"lr_schedule": {"name": "step"}}, "lr_schedule.every: is missing"),
+        ({"lr_schedule": {"name": "step", "over": 3}}, "over: unknown option of lr_schedule step"),
+        ({"lr_schedule": "cosine"}, "lr_schedule: must be a mapping with a name, not 'cosine'"),
+        ({"initializer": "xavier"}, "initializer: unknown initializer 'xavier' .did you mean"),
+        ({"initializer": {"weight": "nomal"}}, "initializer.weight: unknown .* mean 'normal'"),
+        ({"initializer": {"weight": {"name": "normal", "sd": 1.0}}}, "sd: unknown option of init"),
+        ({"initializer": {"name": "uniform", "a": 1.0}}, "initializer: a must be below b"),
+        ({"initializer": 3}, "initializer: must be a name, or a mapping, not 3"),
     ],
 )
 def test_bad_training_options_name_node_and_option(graph, vector, given, said):

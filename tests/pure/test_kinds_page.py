@@ -9,11 +9,15 @@ import pytest
 from amp_runtime.data import SOURCES
 from amp_runtime.errors import UsageError
 from amp_runtime.models import BUILDERS
+from amp_runtime.nodes.initializers import INITIALIZERS
 from amp_runtime.optim import OPTIMIZERS
+from amp_runtime.optim.lr_schedules import LR_SCHEDULES
 from amp_runtime.output.kinds import described, listed
 from workers.registry import Registry
 
-NAMES = [*Registry().names(), *OPTIMIZERS, *BUILDERS, *SOURCES]
+NAMES = [
+    *Registry().names(), *OPTIMIZERS, *LR_SCHEDULES, *INITIALIZERS, *BUILDERS, *SOURCES,
+]  # fmt: skip
 
 
 def test_every_name_is_listed_with_a_sentence():
@@ -21,22 +25,30 @@ def test_every_name_is_listed_with_a_sentence():
     assert [name for name, _ in lines] == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", dict.fromkeys(NAMES))
 def test_every_option_of_every_name_has_a_meaning(name):
-    page = described(name, Registry())
-    if "\n\noption " not in page:
-        assert "it takes no options" in page
-        return
-    header, _, *rows = page.partition("\n\noption ")[2].splitlines()
-    meaning = header.index("meaning")
-    assert rows
-    assert [row for row in rows if len(row) <= meaning] == []
+    for page in described(name, Registry()).split("\n\n\n"):
+        if "\n\noption " not in page:
+            assert "it takes no options" in page
+            continue
+        header, _, *rows = page.partition("\n\noption ")[2].splitlines()
+        meaning = header.index("meaning")
+        assert rows
+        assert [row for row in rows if len(row) <= meaning] == []
+
+
+def test_all_that_has_one_name_is_described():
+    pages = described("constant", Registry()).split("\n\n\n")
+    assert [page.splitlines()[0] for page in pages] == [
+        "lr_schedule constant",
+        "initializer constant",
+    ]
 
 
 def test_a_kind_shows_ports_type_limit_default_and_that_it_trains():
     page = described("linear", Registry())
     assert "inputs: x\noutputs: y\n" in page
-    assert "it also takes optimizer, update_every, min_update_frequency" in page
+    assert "it also takes optimizer, lr_schedule, clip, initializer, update_every, min_upd" in page
     (features,) = [line for line in page.splitlines() if line.startswith("features")]
     assert features.split("  ")[0] == "features"
     assert ["above 0" in features, "required" in features] == [True, True]

@@ -187,6 +187,41 @@ def test_options_of_source_builder_optimizer_and_nodes_are_reported_together(con
         assert said.startswith(start)
 
 
+WRONG_TRAINING = """
+name: small
+model: {builder: mlp}
+data: {source: "prepare_source:examples"}
+training:
+  optimizer: {name: sgd, lr: 0.1}
+  lr_schedule: {name: cosine, over: 0}
+  clip: {norm: 1.0, value: 3.0}
+  initializer: xavier_unifrm
+nodes:
+  linear-1:
+    lr_schedule: {name: stepp}
+    clip: {norm: -1}
+    initializer: {weight: {name: normal, sdt: 1}, bias: zeros}
+"""
+
+
+def test_what_decides_how_parameters_start_and_step_is_reported_by_line(config_file):
+    config_file.write_text(WRONG_TRAINING)
+    with pytest.raises(ConfigProblemsError) as raised:
+        prepare(load_config(config_file), Registry())
+    found = [str(p).partition("small.yaml:")[2] for p in raised.value.problems]
+    starts = [
+        "7: training.lr_schedule.over: must be a whole number (above 0), not 0",
+        "8: training.clip: give norm or value, one of the two",
+        "9: training.initializer: unknown initializer 'xavier_unifrm' (did you mean 'xavier_u",
+        "12: nodes.linear-1.lr_schedule.name: unknown lr_schedule 'stepp' (did you mean 'step'?)",
+        "13: nodes.linear-1.clip.norm: must be a number or null (above 0), not -1",
+        "14: nodes.linear-1.initializer.weight.sdt: unknown option of initializer normal (did you",
+    ]
+    assert len(found) == len(starts)
+    for said, start in zip(found, starts, strict=True):
+        assert said.startswith(start)
+
+
 def test_options_are_reported_with_keys_that_break_the_schema(config_file):
     config_file.write_text(ALL_WRONG + "seed: '3'\nruntime: {placemnt: 3}\n")
     with pytest.raises(ConfigProblemsError) as raised:

@@ -91,7 +91,7 @@ def test_an_asynchronous_run_retires_everything_under_any_delivery(
     for host in run.hosts.values():
         for node in host.parameterised():
             assert node.updates.rows == 0  # left-overs are applied at the end of an epoch
-            assert not any(g.any() for g in node.gradients.values())
+            assert not any(np.any(g) for g in node.gradients.values())
 
 
 @settings(quick, max_examples=15)

@@ -1,0 +1,97 @@
+"""The gradient of a table of which few rows are touched: those rows alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amp_runtime.rows.segments import reduce_segments, run_starts
+from amp_runtime.rows.spec import Array, Int64
+
+_MANY = 1024
+"""Rows that wait to be added up at least, so that a small table is not added up at each call."""
+
+
+@dataclass(slots=True)
+class RowGradient:
+    """A gradient whose other rows are zero.
+
+    Attributes:
+        rows: int64 [n], each once, ascending.
+        values: [n, *shape], of these rows.
+        lazy: whether an optimiser leaves the other rows, and what it keeps of them, as
+            they are, even where a gradient of zero would change them.
+    """
+
+    rows: Int64
+    values: Array
+    lazy: bool
+
+
+class RowSums:
+    """Adds up gradients by row of a table; cost and memory follow the rows touched.
+
+    Args:
+        table: the parameter.
+        lazy: as in `RowGradient`.
+    """
+
+    def __init__(self, table: Array, *, lazy: bool) -> None:
+        self._shape, self._dtype = table.shape, table.dtype
+        self._lazy = lazy
+        self._terms: list[tuple[Int64, Array]] = []
+        self._waiting = 0
+        self._together = 0
+
+    def add(self, rows: Array, values: Array) -> None:
+        """Add `values` [n, *shape] to rows `rows` [n], in which a row may stand twice.
+
+        Neither is kept.
+        """
+        if len(rows):
+            self._terms.append(_summed(rows, values))
+            self._waiting += len(self._terms[-1][0])
+            if self._waiting > max(_MANY, 2 * self._together):
+                self._add_up()
+
+    def take(self) -> RowGradient:
+        """Return the sum, new memory, and begin anew."""
+        self._add_up()
+        if self._terms:
+            ((rows, values),) = self._terms
+        else:
+            rows, values = np.empty(0, np.int64), np.empty((0, *self._shape[1:]), self._dtype)
+        self._terms, self._waiting, self._together = [], 0, 0
+        return RowGradient(rows, values, self._lazy)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Return the sum as a table, new memory: `np.asarray(sums)`."""
+        table = np.zeros(self._shape, self._dtype)
+        self._add_up()
+        for rows, values in self._terms:
+            table[rows] = values
+        return table if dtype is None else table.astype(dtype)
+
+    def _add_up(self) -> None:
+        """Make one term of all."""
+        if len(self._terms) > 1:
+            rows, values = zip(*self._terms, strict=True)
+            self._terms = [_summed(np.concatenate(rows), np.concatenate(values))]
+        self._waiting = self._together = sum(len(rows) for rows, _ in self._terms)
+
+
+def _summed(rows: Array, values: Array) -> tuple[Int64, Array]:
+    """Return each row once, ascending, and the sum of its values; new memory."""
+    order = np.argsort(rows, kind="stable")
+    ordered = rows[order]
+    starts = run_starts(ordered)
+    counts = np.diff(starts, append=len(rows))
+    summed = values[order[starts]]
+    # Most rows of a large table come once, and a sum over one costs as much as over many.
+    several = counts > 1
+    if several.any():
+        together = values[order[np.repeat(several, counts)]]
+        summed[several] = reduce_segments(np.add, together, counts[several])
+    return ordered[starts].astype(np.int64), summed
