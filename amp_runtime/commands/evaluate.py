@@ -43,6 +43,7 @@ def command(given: argparse.Namespace) -> None:
     prepared = prepare_file(run.config, overrides, kinds)
     config = prepared.config
     check_nodes(parameters, [n.name for n in prepared.wiring.nodes if n.parameterised])
+    run.check_vocabularies(prepared.train.about.vocabularies)
     dataset = prepared.train if split is Split.TRAIN else prepared.valid
     if not len(dataset):
         raise DataError(f"no example in split {split.value}", where=dataset.where)

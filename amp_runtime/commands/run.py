@@ -27,6 +27,7 @@ def command(given: argparse.Namespace) -> None:
     config = prepared.config
     placed = place(prepared, kinds)
     folder = RunFolder.create(config, given.overrides, placed.cores, placed.notes)
+    folder.write_vocabularies(prepared.train.about.vocabularies)
     console.say(
         f"{config.name}: {len(prepared.train)} training and {len(prepared.valid)} validation "
         f"examples, {placed.words}; run folder {folder.path}"

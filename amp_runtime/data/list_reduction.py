@@ -16,6 +16,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
+from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.rows.spec import Array, Int32
 
@@ -23,6 +24,7 @@ N_DIGITS = 10
 OPERATORS = ("mean", "alternating", "range", "length")
 N_TOKENS = N_DIGITS + len(OPERATORS)
 N_LABELS = 10
+ABOUT = About({"tokens": (*"0123456789", *OPERATORS), "label": tuple("0123456789")})
 
 
 def source(
@@ -54,7 +56,8 @@ def source(
     tokens = np.concatenate([N_DIGITS + operators[:, None], digits], axis=1)
     present = np.arange(1 + max_digits) <= lengths[:, None]
     return Dataset.from_columns(
-        {"tokens": (tokens[present], 1 + lengths), "label": answers(operators, digits, lengths)}
+        {"tokens": (tokens[present], 1 + lengths), "label": answers(operators, digits, lengths)},
+        about=ABOUT,
     )
 
 

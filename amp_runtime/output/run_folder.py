@@ -6,6 +6,7 @@ plan.json                 the graph and its placement, as the workers read it
 metrics.jsonl             one line per stage
 report.txt                the closing table
 parameters.safetensors    <node>.<parameter>, as they were at the end
+vocabularies.json         what ids in the data stand for, where the data source says so
 evaluations.jsonl         one line per `evaluate`; each has a folder in evaluations/, as a run has
 logs/<worker>.<incarnation>.log
 """
@@ -32,7 +33,7 @@ import numpy as np
 from amp_runtime.config.schema import Config
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import StageResult
-from amp_runtime.errors import OutputError, ParametersError, UsageError
+from amp_runtime.errors import DataError, OutputError, ParametersError, UsageError
 from amp_runtime.processes.blas import blas_kernel
 from amp_runtime.processes.plan import Plan
 from amp_runtime.rows.spec import Array
@@ -58,6 +59,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.report = path / "report.txt"
         self.parameters = path / "parameters.safetensors"
+        self.vocabularies = path / "vocabularies.json"
         self.evaluations = path / "evaluations.jsonl"
         self._manifest: dict[str, Any] = {}
 
@@ -209,6 +211,34 @@ class RunFolder:
             node, _, parameter = name.partition(".")  # no node's name has a dot
             parameters.setdefault(node, {})[parameter] = array
         return parameters
+
+    def write_vocabularies(self, vocabularies: Mapping[str, Sequence[str]]) -> None:
+        """Write what ids stand for: {field: words}; nothing where there is none."""
+        if vocabularies:
+            text = json.dumps(vocabularies, indent=1, ensure_ascii=False) + "\n"
+            self._write(lambda: self.vocabularies.write_text(text, "utf-8"))
+
+    def check_vocabularies(self, vocabularies: Mapping[str, Sequence[str]]) -> None:
+        """Assert that ids stand for what they stood for when this run learned.
+
+        Raises:
+            DataError: they do not: its parameters would be used for other words.
+        """
+        if not self.vocabularies.exists():
+            return
+        for name, before in json.loads(self.vocabularies.read_text("utf-8")).items():
+            now = vocabularies.get(name, ())
+            if list(now) == before:
+                continue
+            said = f"field {name!r} has {len(now)} values, but {len(before)}"
+            both = enumerate(zip(now, before, strict=False))
+            if (at := next((n for n, (a, b) in both if a != b), None)) is not None:
+                said = f"{at} in field {name!r} stands for {now[at]!r}, but {before[at]!r}"
+            raise DataError(
+                f"{said} in the run",
+                where=str(self.vocabularies),
+                fix="ids come from the training data: they must be those that the run had",
+            )
 
     def _write_manifest(self) -> None:
         text = json.dumps(self._manifest, indent=1) + "\n"

@@ -155,3 +155,10 @@ def test_ctrl_c_ends_an_evaluation_in_order(run):
     assert not (run / "evaluations.jsonl").exists()
     (manifest,) = run.glob("evaluations/*/manifest.json")
     assert json.loads(manifest.read_text())["exit_code"] == 130
+
+
+def test_ids_that_stand_for_other_words_than_in_the_run_are_refused(run):
+    (run / "vocabularies.json").write_text('{"tokens": ["mean", "range"]}')
+    ended = evaluate(run)
+    assert ended.code == 78
+    assert "0 in field 'tokens' stands for '0', but 'mean' in the run" in ended.err

@@ -132,7 +132,7 @@ def test_the_folder_holds_everything(finished):
     folder = finished["folder"]
     assert sorted(path.name for path in folder.iterdir()) == [
         "config.yaml", "logs", "manifest.json", "metrics.jsonl", "parameters.safetensors",
-        "plan.json", "report.txt",
+        "plan.json", "report.txt", "vocabularies.json",
     ]  # fmt: skip
     assert {path.name for path in (folder / "logs").iterdir()} == {f"{n}.0.log" for n in NODES}
     assert re.fullmatch(r"small-\d{8}-\d{6}", finished["name"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from amp_runtime.config.schema import Config
-from amp_runtime.errors import OutputError
+from amp_runtime.errors import DataError, OutputError
 from amp_runtime.output.run_folder import RunFolder
 
 PLAIN = {
@@ -59,3 +59,19 @@ def test_a_run_folder_that_is_gone_is_not_called_a_full_disk(folder):
     shutil.rmtree(folder.path)
     with pytest.raises(OutputError, match=r"No such file .*; leave the run folder in its place"):
         folder.finish("done", 0)
+
+
+def test_ids_that_stand_for_other_words_than_in_the_run_are_refused(folder):
+    words = {"token": ("<unk>", "caf\u00e9", "no"), "label": ("0", "1")}
+    folder.check_vocabularies(words)  # a run without vocabularies takes any
+    folder.write_vocabularies({})
+    assert not folder.vocabularies.exists()
+    folder.write_vocabularies(words)
+    folder.check_vocabularies(words)
+    for other, message in (
+        (("<unk>", "no", "caf\u00e9"), "1 in field 'token' stands for 'no', but 'caf\u00e9' in"),
+        (("<unk>", "caf\u00e9"), "field 'token' has 2 values, but 3 in the run; ids come from"),
+        ((), "field 'token' has 0 values, but 3"),
+    ):
+        with pytest.raises(DataError, match=message):
+            folder.check_vocabularies({**words, "token": other})
