@@ -3,13 +3,16 @@
     AMP_DATA=... python benchmarks/image_peer.py CONFIG SEEDS [key=value ...]
     make mnist-peer fashion-peer
 
-Both train the config's network as many epochs, with its optimizer and batches, and from
-initial weights of the same distribution; the accuracy is that of the last epoch. Seconds
-are those of training and validation, start-up left out. Needs PyTorch (make peers).
+Both train the config's network (model `mlp`) as many epochs, with its optimizer, as many
+examples an update, and from initial weights of the same distribution; the accuracy is that
+of the last epoch. Seconds are those of training and validation, start-up left out. Needs
+PyTorch (make peers).
 """
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import statistics
 import sys
 import time
@@ -22,6 +25,7 @@ import torch
 
 from amp_runtime.config.schema import Config, load_config
 from amp_runtime.data import TRAIN, VALID, load_split
+from amp_runtime.models import mlp
 from benchmarks.seeds import run_seed
 from tests.peers import torch_models
 
@@ -32,13 +36,12 @@ def torch_run(config: Config, seed: int) -> tuple[float, float]:
         load_split(config.data.source, split, seed, config.data.options) for split in (TRAIN, VALID)
     )
     x, y = train.field("pixels").values, train.field("label").values
-    parameters = torch_models.random_parameters(torch_models.MLP_SHAPES, seed)
+    parameters = torch_models.random_parameters(_shapes(config, x.shape[1]), seed)
+    size = config.training.update_every
     batches = (
         (x[rows], y[rows])
         for epoch in range(1, config.training.max_epochs + 1)
-        for rows in np.split(
-            train.order(seed, epoch), range(config.data.batch, len(train), config.data.batch)
-        )
+        for rows in np.split(train.order(seed, epoch), range(size, len(train), size))
     )
     started = time.monotonic()
     trained = torch_models.train_steps(
@@ -52,6 +55,17 @@ def torch_run(config: Config, seed: int) -> tuple[float, float]:
     held_out = (valid.field("pixels").values, valid.field("label").values)
     accuracy = torch_models.accuracy(torch_models.MLP, trained, held_out, "float32")
     return accuracy, time.monotonic() - started
+
+
+def _shapes(config: Config, n_pixels: int) -> dict[str, tuple[int, int]]:
+    """Return the shape of each weight, as `models.mlp` has them."""
+    defaults = inspect.signature(mlp.build).parameters
+    given = {name: p.default for name, p in defaults.items()} | config.model.options
+    widths = [n_pixels, *given["hidden"], given["classes"]]
+    return {
+        f"linear-{number}": shape
+        for number, shape in enumerate(itertools.pairwise(widths), start=1)
+    }
 
 
 def main() -> None:
