@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,7 +45,7 @@ class Case:
     """A kind and what is sent to it.
 
     Attributes:
-        given: what comes to each input port.
+        given: what comes to each input port, floats in float64.
         options: of the kind.
         states: {port: function of an instance that returns the states of its rows, without
             the instance}; a port that is missing gets one row, with step = instance % 3.
@@ -62,16 +62,38 @@ class Case:
     below: int = 4
     same_in_evaluation: bool = True
 
-    def make(self, **given: Any) -> Node:
+    def ports(self, dtype: str) -> dict[str, PortSpec]:
+        """Return what comes to each input port in a run of `dtype`."""
+        ports = {}
+        for port, spec in self.given.items():
+            arrays = {
+                name: a if a.dtype == "int32" else replace(a, dtype=dtype)
+                for name, a in spec.arrays.items()
+            }
+            ports[port] = replace(spec, arrays=arrays)
+        return ports
+
+    def make(self, *, dtype: str = "float64", **given: Any) -> Node:
         """Return a fresh node; `given` as for `kinds.make`."""
         arena = None
         if self.fields:
             instances = range(1, MANY + 1)
-            arena = structure({i: {n: f(i) for n, f in self.fields.items()} for i in instances})
-        node: Node = make(self.kind, self.given, arena=arena, seed=3, **given, **self.options)
+            fields = {i: {n: f(i) for n, f in self.fields.items()} for i in instances}
+            arena = structure(fields, dtype)
+        node: Node = make(
+            self.kind,
+            self.ports(dtype),
+            arena=arena,
+            seed=3,
+            dtype=dtype,
+            **given,
+            **self.options,
+        )
         return node
 
-    def sent(self, n_instances: int, *, verify: bool = False) -> dict[str, Rows]:
+    def sent(
+        self, n_instances: int, *, verify: bool = False, dtype: str = "float64"
+    ) -> dict[str, Rows]:
         """Return the rows of instances 1 to `n_instances` by port, no slot twice."""
         generator = np.random.default_rng(1)
         sent: dict[str, Rows] = {}
@@ -84,7 +106,7 @@ class Case:
             address = np.stack([np.full(len(state), CALLER), slots], axis=1)
             columns = np.concatenate([address, state, *[state] * verify], axis=1).astype(np.int32)
             payload = {
-                name: generator.normal(size=(len(state), *array.shape))
+                name: generator.normal(size=(len(state), *array.shape)).astype(dtype)
                 if array.dtype == "float64"
                 else generator.integers(0, self.below, (len(state), *array.shape), np.int32)
                 for name, array in spec.arrays.items()
@@ -110,7 +132,7 @@ def some_gradient(key: Key, left: Left) -> dict[str, Array]:
     port, state = key
     generator = np.random.default_rng([zlib.crc32(port.encode()), *state])
     return {
-        name: generator.normal(size=array.shape)
+        name: np.asarray(generator.normal(size=array.shape), array.dtype)
         for name, array in left.payload.items()
         if array.dtype.kind == "f"
     }
@@ -404,6 +426,27 @@ def claim_only_ports_that_want_a_gradient_get_one(case: Case) -> None:
         assert_close(trial.gradients, full.gradients, "parameters")
 
 
+def claim_rows_and_answers_are_as_declared(case: Case) -> None:
+    """All arrays that leave, some of those that came for an answer; floats in the run's dtype."""
+    for dtype in ("float32", "float64"):
+        sent = case.sent(FEW, dtype=dtype)
+        trial = Trial(case, dtype=dtype).send(sent).answer()
+        for (port, _), left in trial.left.items():
+            declared = trial.node.context.outputs[port].arrays
+            assert form(left.payload) == {n: (a.dtype, a.shape) for n, a in declared.items()}
+        for port, rows in sent.items():
+            declared = trial.node.context.inputs[port].arrays
+            for slot in set(rows.columns[:, 1].tolist()) - trial.passed:
+                answer = trial.answers[slot]
+                assert answer is None or answer
+                for name, found in form(answer or {}).items():
+                    assert found == (dtype, declared[name].shape)
+
+
+def form(arrays: Mapping[str, Array]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (array.dtype.name, array.shape) for name, array in arrays.items()}
+
+
 def claim_evaluation_answers_null_and_keeps_nothing(case: Case) -> None:
     """The numbers are those of training, to the bit; a one-to-one node is transparent."""
     sent = case.sent(FEW)
@@ -488,6 +531,7 @@ CLAIMS = (
     claim_null_answers_are_passed_on_as_null,
     claim_null_and_missing_arrays_count_as_zero,
     claim_only_ports_that_want_a_gradient_get_one,
+    claim_rows_and_answers_are_as_declared,
     claim_evaluation_answers_null_and_keeps_nothing,
     claim_verify_brings_states_back,
     claim_memory_used_again_holds_nothing_old,

@@ -63,15 +63,17 @@ def rows(
     return Rows(columns, payload, 2)
 
 
-def _array(values: Any) -> Array:
+def _array(values: Any, dtype: str = "float64") -> Array:
     array = np.array(values)
-    return array.astype(np.float64 if array.dtype.kind == "f" else np.int32)
+    return array.astype(dtype if array.dtype.kind == "f" else np.int32)
 
 
-def structure(instances: Mapping[int, Mapping[str, Any]]) -> StructureArena:
+def structure(instances: Mapping[int, Mapping[str, Any]], dtype: str = "float64") -> StructureArena:
     """Return an arena of instances with one example each: {instance: {field: values}}."""
     names = list(next(iter(instances.values())))
-    columns = {name: [_array(fields[name]) for fields in instances.values()] for name in names}
+    columns = {
+        name: [_array(fields[name], dtype) for fields in instances.values()] for name in names
+    }
     arena = StructureArena(
         {n: ArraySpec(c[0].shape[1:], c[0].dtype.name) for n, c in columns.items()}
     )
@@ -99,9 +101,10 @@ def make(
     updates: UpdatePolicy | None = None,
     optimizer: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
+    dtype: str = "float64",
     **options: Any,
 ) -> Any:
-    """Return a node of `kind` in float64, as a host would make it.
+    """Return a node of `kind`, as a host would make it.
 
     Args:
         given: what comes to each input port; one spec alone stands for port `x`.
@@ -111,7 +114,7 @@ def make(
     ports = {"x": given} if isinstance(given, PortSpec) else dict(given)
     cls = Registry().load(kind)
     checked = validate_options(cls.Options, options, where=kind)
-    outputs = cls.infer(checked, ports, "float64")
+    outputs = cls.infer(checked, ports, dtype)
     context = NodeContext(
         name=name or f"{kind}-1",
         kind=kind,
@@ -120,7 +123,7 @@ def make(
         outputs=outputs,
         wants_gradient=frozenset(ports if wants is None else wants),
         return_ports={port: OWN + n for n, port in enumerate(outputs)},
-        dtype="float64",
+        dtype=dtype,
         seed=seed,
         structure=arena or StructureArena({}),
         verify=verify,

@@ -90,9 +90,22 @@ class Maker:
         stream = self.take(a)
         self.put(self.linear(stream.out, width, b), width, stream.domain)
 
-    def add_relu(self, a: int, b: int, width: int) -> None:
+    def add_elementwise(self, a: int, b: int, width: int) -> None:
         stream = self.take(a)
-        self.put(self.graph.add("relu", self.name("relu"), stream.out), stream.width, stream.domain)
+        kind = ("relu", "tanh", "sigmoid", "softmax", "dropout")[(b + width) % 5]
+        self.put(self.graph.add(kind, self.name(kind), stream.out), stream.width, stream.domain)
+
+    def add_cell(self, a: int, b: int, width: int) -> None:
+        """join -> lstm or gru -> take, of one of the arrays that leave -> linear, for its name"""
+        x = self.take(a)
+        names = ("x", "h", "c") if b % 3 else ("x", "h")
+        others = [
+            self.linear(self.take(b + n, like=x).out, width, b + n) for n in range(1, len(names))
+        ]
+        joined = self.graph.add("join", self.name("join"), x.out, *others, inputs=names)
+        cell = self.graph.add("lstm" if b % 3 else "gru", self.name("cell"), joined)
+        taken = self.graph.add("take", self.name("take"), cell, arrays=(names[1 + b % 3 // 2],))
+        self.put(self.linear(taken, width, b), width, x.domain)
 
     def add_concat(self, a: int, b: int, width: int) -> None:
         one = self.take(a)
@@ -287,7 +300,7 @@ class Maker:
 
 
 STEPS = (
-    Maker.add_linear, Maker.add_relu, Maker.add_concat, Maker.add_diamond,
+    Maker.add_linear, Maker.add_elementwise, Maker.add_cell, Maker.add_concat, Maker.add_diamond,
     Maker.add_recurrence, Maker.add_visits, Maker.add_marked, Maker.add_loss, Maker.add_sink,
     Maker.add_split, Maker.add_flatmap, Maker.add_group, Maker.add_pairs, Maker.add_loss_over_rows,
     Maker.add_alike, Maker.add_layer_norm, Maker.add_target_loss,

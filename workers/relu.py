@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from amp_runtime.errors import ShapeMismatchError
 from amp_runtime.nodes.one_to_one import OneToOne
+from amp_runtime.nodes.schema_checks import only_floats
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import PortSpec
 
@@ -18,9 +18,7 @@ class Relu(OneToOne):
 
     @classmethod
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
-        if any(spec.dtype != dtype for spec in inputs["x"].arrays.values()):
-            raise ShapeMismatchError(f"port 'x' takes {dtype} arrays, but is given {inputs['x']}")
-        return {"y": inputs["x"]}
+        return {"y": only_floats(inputs["x"], dtype)}
 
     def compute(self, payload: Payload) -> tuple[Payload, Payload]:
         output = {name: x.clip(min=0) for name, x in payload.items()}

@@ -50,7 +50,7 @@ class Joining(Node):
 
     @abstractmethod
     def divide(self, positions: Int64, gradient: Payload) -> Sequence[Payload]:
-        """Return dL/d(what came) for each port, in order."""
+        """Return dL/d(what came) for each port, in order; without arrays it is null."""
 
     @property
     def waiting(self) -> int:
@@ -75,7 +75,7 @@ class Joining(Node):
             divided = zip(self._ports, self.divide(positions, gradient), strict=True)
             parts = [self.wanted(port, part, "divide") for port, part in divided]
         return [
-            Answer(self.stash.take(f"return_to.{number}", positions), part)
+            Answer(self.stash.take(f"return_to.{number}", positions), part or None)
             for number, part in enumerate(parts)
         ]
 

@@ -28,6 +28,9 @@ class OneToOne(Node):
 
         compute(payload) -> (output payload, what the gradient will need)
         backpropagate(saved, gradient, wants_input) -> input gradient
+
+    A kind whose training differs from its evaluation, or depends on the state, also
+    overrides `transform`.
     """
 
     one_to_one = True
@@ -49,12 +52,16 @@ class OneToOne(Node):
             gradient: dL/dy; an array that is missing is zero.
         """
 
+    def transform(self, rows: Rows, mode: Mode) -> tuple[Payload, Payload]:
+        """Return what `compute` returns, from rows that know their state, in `mode`."""
+        return self.compute(rows.payload)
+
     def keep(self, rows: Rows) -> Payload:
         """Return further arrays to keep per row."""
         return {}
 
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
-        output, saved = self.compute(rows.payload)
+        output, saved = self.transform(rows, mode)
         if mode is Mode.EVALUATE:
             return (Emission("y", Rows(rows.columns, output, rows.width)),)
         positions = self.stash.allocate(len(rows))

@@ -1,4 +1,4 @@
-"""Checks that kinds with several inputs share."""
+"""Checks on inputs that several kinds share."""
 
 from __future__ import annotations
 
@@ -37,3 +37,32 @@ def one_spec(inputs: Mapping[str, PortSpec]) -> PortSpec:
                 f"port {first_port!r} is given {first}, but port {port!r} {spec}"
             )
     return first
+
+
+def only_floats(spec: PortSpec, dtype: str) -> PortSpec:
+    """Return what comes to port `x`, all of whose arrays are floats.
+
+    Raises:
+        ShapeMismatchError: one is not.
+    """
+    if any(array.dtype != dtype for array in spec.arrays.values()):
+        raise ShapeMismatchError(f"port 'x' takes {dtype} arrays, but is given {spec}")
+    return spec
+
+
+def vectors(spec: PortSpec, names: tuple[str, ...], dtype: str) -> tuple[int, ...]:
+    """Return the widths of the arrays `names`, which are all that comes to port `x`.
+
+    Raises:
+        ShapeMismatchError: other arrays come, or they are not floats [rows, n].
+    """
+    wanted = ", ".join(f"{name}: {dtype}[rows, n]" for name in names)
+    fits = spec.arrays.keys() == set(names) and all(
+        (len(array.shape), array.dtype) == (1, dtype) for array in spec.arrays.values()
+    )
+    if not fits:
+        raise ShapeMismatchError(
+            f"port 'x' takes {{{wanted}}}, but is given {spec}",
+            fix="bring arrays together with a join, pick some with a take",
+        )
+    return tuple(spec.arrays[name].shape[0] for name in names)

@@ -2,7 +2,7 @@
 
 The rows of one example walk through the specification of the graph, one by one: a row's
 state is a dict, its payload are tensors, and autograd keeps what the way back needs. No
-batch, slot, stash or class of ours takes part. A kind is one function:
+batch, slot, stash or class of ours takes part; the masks of dropout do. A kind is one function:
 
     @kind
     def <kind>(walk, node, port, row) -> [(output port, row), ...]
@@ -22,6 +22,7 @@ from torch.nn import functional
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph import POSITION, PerExample
 from amp_runtime.graph.wiring import CONTROLLER_NODE, InputSpec, NodeSpec, Wiring
+from workers.dropout import keep_mask, mask_key
 
 Parameters = Mapping[str, Mapping[str, np.ndarray]]
 State = dict[str, int]
@@ -49,12 +50,16 @@ class Walk:
     Attributes:
         parameters: {node: {parameter: tensor}}.
         fields: {field: [elements, *shape]} of this example.
+        seed: of the run, in training; in evaluation None.
+        born: (instance, example within it).
         waiting: {(node, state): {port: row}} of joins.
         loss: the sum of all losses.
     """
 
     parameters: Mapping[str, Mapping[str, torch.Tensor]]
     fields: Mapping[str, np.ndarray]
+    seed: int | None
+    born: Sequence[int]
     waiting: dict[Any, dict[str, Row]] = field(default_factory=dict)
     loss: torch.Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
 
@@ -114,30 +119,36 @@ class Walk:
             return np.array([len(self.fields[name[4:-1]])])
         return self.fields[name][np.broadcast_to(index, 1)]
 
-    def joined(self, node: NodeSpec, port: str, row: Row) -> list[torch.Tensor]:
-        """Return what has come with this state on all ports, in their order; [] until then."""
+    def joined(self, node: NodeSpec, port: str, row: Row) -> dict[str, Row]:
+        """Return what has come with this state on all ports, in their order; {} until then."""
         key = (node.name, *sorted(row.state.items()))
         rows = self.waiting.setdefault(key, {})
         assert port not in rows, f"two rows with one state at {node.name!r}, port {port!r}"
         rows[port] = row
         if len(rows) < len(node.inputs):
-            return []
+            return {}
         del self.waiting[key]
-        return [rows[name].x for name in node.inputs]
+        return {name: rows[name] for name in node.inputs}
 
 
 def loss_and_gradients(
-    wiring: Wiring, parameters: Parameters, examples: Dataset
+    wiring: Wiring, parameters: Parameters, examples: Dataset, seed: int | None = None
 ) -> tuple[float, Parameters]:
-    """Return the mean loss per example, and its gradient for every parameter."""
+    """Return the mean loss per example, and its gradient for every parameter.
+
+    Args:
+        seed: of the run, for its first epoch of training; None: evaluation.
+    """
     tensors = {
         node: {name: torch.tensor(a, requires_grad=True) for name, a in arrays.items()}
         for node, arrays in parameters.items()
     }
     loss = torch.zeros((), dtype=torch.float64)
-    for number in np.arange(len(examples)):
+    order = np.arange(len(examples)) if seed is None else examples.order(seed, 1)
+    for at, number in enumerate(order):
         fields = {name: examples.gather(name, number[None]).values for name in examples.fields}
-        loss = loss + Walk(tensors, fields).through(wiring) / len(examples)
+        walk = Walk(tensors, fields, seed, divmod(at, wiring.batch))
+        loss = loss + walk.through(wiring) / len(examples)
     if loss.requires_grad:
         loss.backward()
     return loss.item(), {
@@ -191,21 +202,82 @@ def relu(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
 
 
 @kind
+def tanh(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return [("y", row.become(torch.tanh(row.x)))]
+
+
+@kind
+def sigmoid(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return [("y", row.become(torch.sigmoid(row.x)))]
+
+
+@kind
+def softmax(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return [("y", row.become(torch.softmax(row.x, -1)))]
+
+
+@kind
+def dropout(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    """The masks are ours: of the seed, the name and the whole state."""
+    if walk.seed is None:
+        return [("y", row)]
+    columns = node.inputs["x"].schema.names
+    state = {**dict(zip(("instance", "example"), walk.born, strict=True)), **row.state}
+    values = np.array([[state[column] for column in columns]], np.int32)
+    rate = node.options["rate"]
+    mask = keep_mask(mask_key(walk.seed, node.name), values, len(row.x), rate)
+    return [("y", row.become(row.x * torch.tensor(mask[0]) / (1 - rate)))]
+
+
+@kind
+def join(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    payload = {}
+    for name, part in walk.joined(node, port, row).items():
+        payload |= {name: part.x} if len(part.payload) == 1 else part.payload
+    return [("y", Row(row.state, payload))] if payload else []
+
+
+@kind
+def take(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return [("y", Row(row.state, {name: row.payload[name] for name in node.options["arrays"]}))]
+
+
+@kind
+def lstm(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    weight, bias = (walk.parameters[node.name][name] for name in ("weight", "bias"))
+    x, h, c = (row.payload[name][None] for name in ("x", "h", "c"))
+    of_x, of_h = weight.T.split([x.shape[1], h.shape[1]], dim=1)
+    h, c = torch.lstm_cell(x, (h, c), of_x, of_h, bias, torch.zeros_like(bias))
+    return [("y", Row(row.state, {"h": h[0], "c": c[0]}))]
+
+
+@kind
+def gru(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    weight, bias, bias_h = (walk.parameters[node.name][n] for n in ("weight", "bias", "bias_h"))
+    x, h = (row.payload[name][None] for name in ("x", "h"))
+    of_x, of_h = weight.T.split([x.shape[1], h.shape[1]], dim=1)
+    by_h = torch.cat([torch.zeros(2 * len(bias_h), dtype=bias_h.dtype), bias_h])
+    return [("y", Row(row.state, {"h": torch.gru_cell(x, h, of_x, of_h, bias, by_h)[0]}))]
+
+
+@kind
 def concat(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
     parts = walk.joined(node, port, row)
-    return [("y", row.become(torch.cat(parts)))] if parts else []
+    return [("y", row.become(torch.cat([p.x for p in parts.values()])))] if parts else []
 
 
 @kind
 def add(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
     parts = walk.joined(node, port, row)
-    return [("y", row.become(torch.stack(parts).sum(0)))] if parts else []
+    x = [part.x for part in parts.values()]
+    return [("y", row.become(torch.stack(x).sum(0)))] if parts else []
 
 
 @kind
 def multiply(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
     parts = walk.joined(node, port, row)
-    return [("y", row.become(torch.stack(parts).prod(0)))] if parts else []
+    x = [part.x for part in parts.values()]
+    return [("y", row.become(torch.stack(x).prod(0)))] if parts else []
 
 
 @kind

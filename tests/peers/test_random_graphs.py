@@ -41,7 +41,7 @@ def one_update_equals_autograd(recipe, seed, delivery, schedule, keys, batch, ve
     before = initial_parameters(wiring, given)
     run = scripted(wiring, given, seed, delivery, data_seed=seed)
     train, valid = data(seed)
-    loss, gradients = loss_and_gradients(wiring, before, train)
+    loss, gradients = loss_and_gradients(wiring, before, train, seed)
     assert run.finished is not None
     after = run.finished.parameters
     for node, arrays in gradients.items():

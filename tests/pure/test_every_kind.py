@@ -76,6 +76,8 @@ CASES = {
         {"inputs": ("a", "b", "c")},
     ),
     "cond": Case("cond", {"x": TWO_ARRAYS}, {"choose": "state_functions:is_odd"}),
+    "dropout": Case("dropout", {"x": TWO_ARRAYS}, {"rate": 0.3}, same_in_evaluation=False),
+    "dropout of nothing": Case("dropout", {"x": TWO_ARRAYS}, {"rate": 0.0}),
     "embedding": Case("embedding", {"x": TOKENS}, {"entries": 4, "features": 2}),
     "flatmap": Case(
         "flatmap",
@@ -103,7 +105,13 @@ CASES = {
     ),
     **{f"group by {reduce}": grouped(reduce) for reduce in ("sum", "mean", "max")},
     **{f"group by {r}, announced": announced(r) for r in ("sum", "mean", "max")},
+    "gru": Case("gru", {"x": spec(("x", (2,), "float64"), ("h", (3,), "float64"))}),
     "isu": Case("isu", {"x": TWO_ARRAYS}, {"update": "state_functions:next_step"}),
+    "join": Case(
+        "join",
+        {"n": WITH_NUMBERS, "state": TWO_ARRAYS, "y": floats(1)},
+        {"inputs": ("n", "state", "y")},
+    ),
     "layer_norm": Case("layer_norm", {"x": floats(3, name="h")}, {"eps": 0.1}),
     "linear": Case("linear", {"x": floats(2, name="h")}, {"features": 3}),
     **{
@@ -112,6 +120,9 @@ CASES = {
     },
     "linear without bias": Case("linear", {"x": floats(2)}, {"features": 3, "bias": False}),
     "linear of two axes": Case("linear", {"x": floats(2, 3)}, {"features": 2}),
+    "lstm": Case(
+        "lstm", {"x": spec(*((n, (w,), "float64") for n, w in (("x", 2), ("h", 3), ("c", 3))))}
+    ),
     "multiply": joined("multiply"),
     "multiply of two arrays": joined("multiply", "ab", TWO_ARRAYS),
     "phi": Case(
@@ -121,12 +132,14 @@ CASES = {
         states={"again": later},
     ),
     "relu": Case("relu", {"x": TWO_ARRAYS}),
+    "sigmoid": Case("sigmoid", {"x": TWO_ARRAYS}),
     "sigmoid_cross_entropy": Case(
         "sigmoid_cross_entropy",
         {"x": floats(3)},
         fields={"target": lambda i: [[0.1 * (i % 5), 0.5, 1.0]]},
     ),
     "sink": Case("sink", {"x": WITH_NUMBERS}),
+    "softmax": Case("softmax", {"x": TWO_ARRAYS}),
     "softmax_cross_entropy": Case(
         "softmax_cross_entropy", {"x": floats(3, name="h")}, fields={"label": lambda i: [i % 3]}
     ),
@@ -148,6 +161,8 @@ CASES = {
     "squared_error": Case(
         "squared_error", {"x": floats(2)}, fields={"target": lambda i: [[0.3 * (i % 4), -1.0]]}
     ),
+    "take": Case("take", {"x": WITH_NUMBERS}, {"arrays": ("x",)}),
+    "tanh": Case("tanh", {"x": TWO_ARRAYS}),
     "ungroup": Case(
         "ungroup",
         {"x": spec(("h", (3, 2), "float64"), ("t", (3,), "int32"))},

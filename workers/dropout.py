@@ -1,0 +1,110 @@
+"""In training, zeros features at random and scales the others; in evaluation, nothing.
+
+Whether a feature is kept is a hash of the run's seed, the node's name, the row's state and
+the number of the feature. So it depends neither on where a node runs, nor on which rows are
+merged, nor on their order, and differs from visit to visit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Any
+
+import numpy as np
+from annotated_types import Ge, Lt
+
+from amp_runtime.nodes.generators import node_generator
+from amp_runtime.nodes.node import NodeContext
+from amp_runtime.nodes.one_to_one import OneToOne
+from amp_runtime.nodes.schema_checks import only_floats
+from amp_runtime.rows.message import Mode, Payload, Rows
+from amp_runtime.rows.spec import Array, Int32, PortSpec
+
+
+class Dropout(OneToOne):
+    """Input `x`, output `y`: every array of the payload, of any shape, in floats.
+
+    The mask is kept, one byte an element: hashing it anew takes at least ten times as long.
+    Source: Srivastava et al., Journal of Machine Learning Research 15, 2014.
+    """
+
+    kind = "dropout"
+
+    @dataclass(frozen=True, slots=True)
+    class Options:
+        rate: Annotated[float, Ge(0), Lt(1), "share of the features that become zero"] = 0.5
+
+    @classmethod
+    def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
+        return {"y": only_floats(inputs["x"], dtype)}
+
+    def __init__(self, context: NodeContext) -> None:
+        super().__init__(context)
+        self._key = mask_key(context.seed, context.name)
+        self._arrays = context.inputs["x"].arrays
+        self._scale = np.dtype(context.dtype).type(1 / (1 - self.options.rate))
+
+    def compute(self, payload: Payload) -> tuple[Payload, Payload]:
+        return payload, {}
+
+    def transform(self, rows: Rows, mode: Mode) -> tuple[Payload, Payload]:
+        if mode is Mode.EVALUATE or not self.options.rate:
+            return self.compute(rows.payload)
+        sizes = [prod(spec.shape) for spec in self._arrays.values()]
+        whole = keep_mask(self._key, rows.state, sum(sizes), self.options.rate)
+        masks, start = {}, 0
+        for (name, spec), size in zip(self._arrays.items(), sizes, strict=True):
+            masks[f"keep.{name}"] = whole[:, start : start + size].reshape(-1, *spec.shape)
+            start += size
+        return self._masked(rows.payload, masks), masks
+
+    def backpropagate(self, saved: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
+        if not wants_input:
+            return None
+        return self._masked(gradient, saved) if saved else gradient
+
+    def _masked(self, arrays: Payload, masks: Payload) -> Payload:
+        masked = {name: array * masks[f"keep.{name}"] for name, array in arrays.items()}
+        for array in masked.values():
+            array *= self._scale
+        return masked
+
+
+def mask_key(seed: int, name: str) -> Array:
+    """Return what a node's masks depend on beside the state: uint64 [1]."""
+    return node_generator(seed, name).integers(0, 2**64, 1, np.uint64)
+
+
+def keep_mask(key: Array, state: Int32, n: int, rate: float) -> Array:
+    """Return a mask bool [rows, n], true with probability 1 - rate.
+
+    The state is hashed into the seed of a generator of the row's own, which gives 32 bits
+    to each feature.
+
+    Args:
+        key: of `mask_key`.
+        state: int32 [rows, columns].
+    Source: the generator is SplitMix64: Steele, Lea, Flood, OOPSLA 2014.
+    """
+    seeds = np.broadcast_to(key, (len(state),))
+    for column in state.T:
+        seeds = _mixed(seeds + column.astype(np.uint64))
+    words = seeds[:, np.newaxis] + np.arange(1, (n + 1) // 2 + 1, dtype=np.uint64) * _STEP
+    bits = _mixed(words).view(np.uint32)[:, :n]
+    kept: Array = bits >= np.uint32(int(rate * 2**32))
+    return kept
+
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mixed(words: Array) -> Array:
+    """Return hashes of uint64 `words`, in their memory: SplitMix64's output function."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
