@@ -157,6 +157,40 @@ def loss_and_gradients(
     }
 
 
+def train_steps(
+    wiring: Wiring,
+    parameters: Parameters,
+    examples: Dataset,
+    steps: Sequence[Sequence[tuple[int, int, int]]],
+    optimizer: type[torch.optim.Optimizer],
+    options: Mapping[str, Any],
+    seed: int,
+) -> Parameters:
+    """Take an optimiser's step on the mean loss of each of `steps`; return the parameters.
+
+    Args:
+        steps: of each example of a step its number in `examples`, its instance, and its
+            number within that.
+        options: of the optimiser, torch's own.
+    """
+    tensors = {
+        node: {name: torch.tensor(a, requires_grad=True) for name, a in arrays.items()}
+        for node, arrays in parameters.items()
+    }
+    stepper = optimizer([t for some in tensors.values() for t in some.values()], **options)
+    for step in steps:
+        stepper.zero_grad()
+        for number, *born in step:
+            chosen = np.array([number])
+            fields = {name: examples.gather(name, chosen).values for name in examples.fields}
+            (Walk(tensors, fields, seed, born).through(wiring) / len(step)).backward()
+        stepper.step()
+    return {
+        node: {name: tensor.detach().numpy() for name, tensor in some.items()}
+        for node, some in tensors.items()
+    }
+
+
 def _gradient(tensor: torch.Tensor) -> np.ndarray:
     return np.zeros(tensor.shape) if tensor.grad is None else tensor.grad.numpy()
 

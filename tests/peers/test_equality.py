@@ -23,6 +23,7 @@ from amp_runtime.config.schema import load_config
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.prepare import Prepared, prepare
 from amp_runtime.reference import Reference
+from tests.peers import graph_oracle
 from tests.peers.torch_graphs import GatedGraph, TreeOfNodes, TreeOfRoots
 from tests.peers.torch_models import (
     MLP,
@@ -32,6 +33,7 @@ from tests.peers.torch_models import (
     Parameters,
     train_steps,
 )
+from tests.peers.torch_models import OPTIMIZERS as TORCH_OPTIMIZERS
 
 pytestmark = pytest.mark.peers
 TOLERANCE = 1e-8
@@ -56,6 +58,13 @@ MODELS = {
     "rnn": {
         "model": {"builder": "rnn", "hidden": 24, "embedding": 16},
         "data": {"source": "list_reduction", **SIZES},
+    },
+    **{
+        cell: {
+            "model": {"builder": f"tests.peers.cell_graphs:{cell}"},
+            "data": {"source": "list_reduction", **SIZES},
+        }
+        for cell in ("lstm", "gru")
     },
     "mlp": {
         "model": {"builder": "mlp", "hidden": [20, 16]},
@@ -98,10 +107,14 @@ def _torch_has_its_threads() -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """One of our models and an optimiser, and the model in PyTorch."""
+    """One of our models and an optimiser, and the model in PyTorch.
+
+    Attributes:
+        model: None: the rows walk through the graph one by one.
+    """
 
     prepared: Prepared
-    model: type[NamedNodes]
+    model: type[NamedNodes] | None
     optimizer: str
     config: Path
 
@@ -109,7 +122,8 @@ class Case:
 EVERY = [(model, optimizer) for model in MODELS for optimizer in OPTIMIZERS]
 IN_PROCESSES = [
     *((model, optimizer) for model in ("rnn", "mlp") for optimizer in OPTIMIZERS),
-    *((model, "adam") for model in ("graphs", "roots", "nodes")),
+    *((model, "adam") for model in ("lstm", "graphs", "roots", "nodes")),
+    ("gru", "sgd"),
 ]
 
 
@@ -133,7 +147,7 @@ def case(request, runner: Runner) -> Case:
             "optimizer": {"name": optimizer, **OPTIMIZERS[optimizer][0]},
         },
     )
-    return Case(prepare(load_config(path), node_kinds()), TORCH[model], optimizer, path)
+    return Case(prepare(load_config(path), node_kinds()), TORCH.get(model), optimizer, path)
 
 
 def digits(folder: Path) -> Path:
@@ -155,6 +169,17 @@ def batches(prepared: Prepared) -> list[Batch]:
         for start in range(0, len(order), STEP_EXAMPLES):
             made.append(inputs(prepared.train, order[start : start + STEP_EXAMPLES]))
     assert len(made) == UPDATES
+    return made
+
+
+def born(prepared: Prepared) -> list[list[tuple[int, int, int]]]:
+    """Return (number, instance, number within it) of the examples of each update."""
+    made, instance = [], 0
+    for epoch in range(1, EPOCHS + 1):
+        order = prepared.train.order(prepared.settings.seed, epoch)
+        every = [(int(i), instance + at // BATCH, at % BATCH) for at, i in enumerate(order)]
+        made += [every[at : at + STEP_EXAMPLES] for at in range(0, len(every), STEP_EXAMPLES)]
+        instance += -(-len(every) // BATCH) - (-len(prepared.valid) // BATCH)
     return made
 
 
@@ -182,7 +207,18 @@ def initial(prepared: Prepared) -> Parameters:
 
 def by_autograd(case: Case) -> Parameters:
     _, options = OPTIMIZERS[case.optimizer]
-    start, steps = initial(case.prepared), batches(case.prepared)
+    prepared, start = case.prepared, initial(case.prepared)
+    if case.model is None:
+        return graph_oracle.train_steps(
+            prepared.wiring,
+            start,
+            prepared.train,
+            born(prepared),
+            TORCH_OPTIMIZERS[case.optimizer],
+            options,
+            prepared.settings.seed,
+        )
+    steps = batches(prepared)
     return train_steps(case.model, start, steps, case.optimizer, options)
 
 
