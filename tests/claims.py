@@ -360,6 +360,10 @@ def claim_zero_rows_are_nothing(case: Case) -> None:
     for mode in Mode:
         for port, rows in sent.items():
             for result in trial.node.forward(port, rows.take(np.zeros(0, np.int64)), mode):
+                if isinstance(result, Emission):
+                    spec = trial.node.context.outputs[result.port]
+                    empty = {n: (a.dtype, (0, *a.shape)) for n, a in spec.arrays.items()}
+                    assert form(result.rows.payload) == empty
                 assert not len(result.rows if isinstance(result, Emission) else result.return_to)
             trial.node.assert_drained()
     trial.send(sent).answer().assert_equals(Trial(case).send(sent).answer())
@@ -472,15 +476,16 @@ def claim_verify_brings_states_back(case: Case) -> None:
         for rows in sent.values()
         for slot, state in zip(rows.columns[:, 1].tolist(), rows.state.tolist(), strict=True)
     }
-    trial = Trial(case, verify=True).send(sent)
-    for (_, state), left in trial.left.items():
-        mine = left.return_port != CALLER
-        assert left.origin == (list(state) if mine else states[left.slot])
-        if mine:
-            origin = np.array([left.origin], np.int32)
-            trial.node.check_origin(np.array([left.slot], np.int32), origin)
-    trial.answer().assert_done()
-    assert trial.origins == {slot: states[slot] for slot in trial.answers}
+    for mode, gradient in ((Mode.TRAIN, some_gradient), (Mode.EVALUATE, no_gradient)):
+        trial = Trial(case, mode, verify=True).send(sent)
+        for (_, state), left in trial.left.items():
+            mine = left.return_port != CALLER
+            assert left.origin == (list(state) if mine else states[left.slot])
+            if mine:
+                origin = np.array([left.origin], np.int32)
+                trial.node.check_origin(np.array([left.slot], np.int32), origin)
+        trial.answer(gradient).assert_done()
+        assert trial.origins == {slot: states[slot] for slot in trial.answers}
 
 
 def claim_memory_used_again_holds_nothing_old(case: Case) -> None:

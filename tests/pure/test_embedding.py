@@ -4,24 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kinds import (
-    answered,
-    claim_duplicate_and_unknown_slots_are_refused,
-    claim_evaluation_is_transparent,
-    claim_gradients_match_differences,
-    claim_inputs_may_be_read_only_and_are_not_kept,
-    claim_null_rows_answer_null,
-    claim_rows_do_not_depend_on_their_company,
-    claim_swapped_answers_use_their_own_input,
-    claim_verify_brings_the_emitted_state_back,
-    f64,
-    floats,
-    make,
-    only,
-    rows,
-    slots,
-    spec,
-)
+from kinds import answered, f64, floats, make, only, rows, slots, spec
 
 from amp_runtime.errors import BadOptionError, NodeError, ShapeMismatchError
 from amp_runtime.nodes.updates import UpdatePolicy
@@ -50,48 +33,12 @@ def test_gradients_of_one_token_add_up_and_the_answer_is_null():
     assert np.asarray(node.gradients["table"]).tolist() == [[3, 4], [0, 0], [0, 0], [11, 22]]
 
 
-def test_gradients_match_finite_differences():
-    claim_gradients_match_differences(embedding(), x=[2, 0, 2, 3, 2])
-
-
 @pytest.mark.parametrize(("token", "shown"), [(4, "4"), (-1, "-1")])
 def test_a_token_outside_the_table_is_refused_by_value_and_node(token, shown):
     with pytest.raises(
         NodeError, match=rf"node 'embedding-1' .kind embedding.: token {shown} is outside 0 to 3"
     ):
         embedding().forward("x", rows(x=[0, token]), Mode.TRAIN)
-
-
-def test_swapped_answers_use_their_own_input():
-    claim_swapped_answers_use_their_own_input(embedding, [1, 3])
-
-
-def test_null_rows_answer_null():
-    claim_null_rows_answer_null(embedding(), [1, 1, 3])
-
-
-def test_duplicate_answers_and_unknown_slots_are_refused():
-    node = embedding()
-    claim_duplicate_and_unknown_slots_are_refused(
-        node, lambda: only(node.forward("x", rows(x=[1, 2]), Mode.TRAIN))
-    )
-
-
-@pytest.mark.parametrize("verify", [False, True])
-def test_evaluation_is_transparent(verify):
-    claim_evaluation_is_transparent(embedding(verify=verify), [1, 3])
-
-
-def test_rows_do_not_depend_on_their_company():
-    claim_rows_do_not_depend_on_their_company(embedding, [1, 3, 1])
-
-
-def test_inputs_are_not_kept():
-    claim_inputs_may_be_read_only_and_are_not_kept(embedding(), [1, 3])
-
-
-def test_verify_brings_the_emitted_state_back():
-    claim_verify_brings_the_emitted_state_back(embedding(verify=True), [1, 3])
 
 
 @pytest.mark.parametrize(
