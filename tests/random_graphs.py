@@ -33,6 +33,7 @@ FIELDS = {
     "times": ArraySpec((), "int32"),
     "which": ArraySpec((), "int32"),
 }
+ELEMENTWISE = ("relu", "tanh", "sigmoid", "softmax", "dropout")
 N_TOKENS, N_CLASSES = 6, 3
 
 
@@ -92,19 +93,25 @@ class Maker:
 
     def add_elementwise(self, a: int, b: int, width: int) -> None:
         stream = self.take(a)
-        kind = ("relu", "tanh", "sigmoid", "softmax", "dropout")[(b + width) % 5]
+        kind = ELEMENTWISE[(b + width) % len(ELEMENTWISE)]
         self.put(self.graph.add(kind, self.name(kind), stream.out), stream.width, stream.domain)
 
-    def add_cell(self, a: int, b: int, width: int) -> None:
-        """join -> lstm or gru -> take, of one of the arrays that leave -> linear, for its name"""
+    def add_lstm(self, a: int, b: int, width: int) -> None:
+        self.cell("lstm", ("x", "h", "c"), a, b, width)
+
+    def add_gru(self, a: int, b: int, width: int) -> None:
+        self.cell("gru", ("x", "h"), a, b, width)
+
+    def cell(self, kind: str, names: tuple[str, ...], a: int, b: int, width: int) -> None:
+        """join -> cell -> take, of one of the arrays that leave -> linear, for its name"""
         x = self.take(a)
-        names = ("x", "h", "c") if b % 3 else ("x", "h")
         others = [
             self.linear(self.take(b + n, like=x).out, width, b + n) for n in range(1, len(names))
         ]
         joined = self.graph.add("join", self.name("join"), x.out, *others, inputs=names)
-        cell = self.graph.add("lstm" if b % 3 else "gru", self.name("cell"), joined)
-        taken = self.graph.add("take", self.name("take"), cell, arrays=(names[1 + b % 3 // 2],))
+        cell = self.graph.add(kind, self.name(kind), joined)
+        chosen = names[1 + b % (len(names) - 1)]
+        taken = self.graph.add("take", self.name("take"), cell, arrays=(chosen,))
         self.put(self.linear(taken, width, b), width, x.domain)
 
     def add_concat(self, a: int, b: int, width: int) -> None:
@@ -300,10 +307,10 @@ class Maker:
 
 
 STEPS = (
-    Maker.add_linear, Maker.add_elementwise, Maker.add_cell, Maker.add_concat, Maker.add_diamond,
-    Maker.add_recurrence, Maker.add_visits, Maker.add_marked, Maker.add_loss, Maker.add_sink,
-    Maker.add_split, Maker.add_flatmap, Maker.add_group, Maker.add_pairs, Maker.add_loss_over_rows,
-    Maker.add_alike, Maker.add_layer_norm, Maker.add_target_loss,
+    Maker.add_linear, Maker.add_elementwise, Maker.add_lstm, Maker.add_gru, Maker.add_concat,
+    Maker.add_diamond, Maker.add_recurrence, Maker.add_visits, Maker.add_marked, Maker.add_loss,
+    Maker.add_sink, Maker.add_split, Maker.add_flatmap, Maker.add_group, Maker.add_pairs,
+    Maker.add_loss_over_rows, Maker.add_alike, Maker.add_layer_norm, Maker.add_target_loss,
 )  # fmt: skip
 
 

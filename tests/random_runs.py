@@ -8,7 +8,7 @@ from typing import Any
 import random_graphs
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from random_graphs import STEPS
+from random_graphs import ELEMENTWISE, STEPS, Maker
 from scripted import Delivery, ScriptedRun
 
 from amp_runtime.control.controller import ControllerSettings
@@ -27,7 +27,10 @@ recipes = st.lists(
     ),
     max_size=9,
 )
-EVERYTHING = [(what, 7 * what, what, 1 + what % 3) for what in range(2 * len(STEPS))]
+EVERYTHING = [
+    *((what, 7 * what, what, 1 + what % 3) for what in range(2 * len(STEPS))),
+    *((STEPS.index(Maker.add_elementwise), n, n, 1) for n in range(len(ELEMENTWISE))),
+]
 quick = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 
 

@@ -259,8 +259,8 @@ def dropout(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
     state = {**dict(zip(("instance", "example"), walk.born, strict=True)), **row.state}
     values = np.array([[state[column] for column in columns]], np.int32)
     rate = node.options["rate"]
-    mask = keep_mask(mask_key(walk.seed, node.name), values, len(row.x), rate)
-    return [("y", row.become(row.x * torch.tensor(mask[0]) / (1 - rate)))]
+    mask = keep_mask(mask_key(walk.seed, node.name), values, row.x.numel(), rate)
+    return [("y", row.become(row.x * torch.tensor(mask.reshape(row.x.shape)) / (1 - rate)))]
 
 
 @kind
