@@ -240,7 +240,26 @@ def trees(split: str, seed: int, *, train: int = 50, valid: int = 10) -> Iterato
             "leaf": names[:n_leaves],
             "parent": parent,
             "side": side,
+            "is_root": (parent < 0).astype(np.int64),
             "label": generator.integers(0, N_CLASSES, n_nodes),
+        }
+
+
+def wide_trees(split: str, seed: int, *, train: int = 50, valid: int = 10) -> Iterator[Example]:
+    """Yield random trees of 1 to 9 nodes with any number of children, children first."""
+    generator = np.random.default_rng([seed, split == "valid"])
+    for _ in range(train if split == "train" else valid):
+        n = int(generator.integers(1, 10))
+        parent = np.array([*(generator.integers(at + 1, n) for at in range(n - 1)), -1])
+        n_children = np.bincount(parent[:-1], minlength=n)
+        yield {
+            "type": generator.integers(0, N_TOKENS, n),
+            "parent": parent,
+            "n_children": n_children,
+            "first_child": np.cumsum(n_children) - n_children,
+            "child": np.argsort(parent[:-1], kind="stable"),
+            "is_root": (parent < 0).astype(np.int64),
+            "label": int(generator.integers(0, N_CLASSES)),
         }
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from annotated_types import MinLen
 
-from amp_runtime.errors import ShapeMismatchError
+from amp_runtime.errors import ShapeMismatchError, nearest
 from amp_runtime.nodes.joining import Joining
 from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.schema_checks import one_schema
 from amp_runtime.rows.message import Payload
-from amp_runtime.rows.spec import Int64, PortSpec
+from amp_runtime.rows.spec import ArraySpec, Int64, PortSpec
 
 
 class Join(Joining):
@@ -24,16 +24,35 @@ class Join(Joining):
     """
 
     kind = "join"
+    infers_from_any = True
 
     @dataclass(frozen=True, slots=True)
     class Options:
         inputs: Annotated[tuple[str, ...], MinLen(2), "names of the input ports"]
+        loop: Annotated[
+            Mapping[str, Mapping[str, int]],
+            "{port: {array: its width}} of what comes by a loop that begins behind this node, "
+            "so that nothing else tells",
+        ] = field(default_factory=dict)
+
+        def __post_init__(self) -> None:
+            for port in self.loop:
+                if port not in self.inputs:
+                    raise ValueError(f"loop: no input {port!r}{nearest(port, self.inputs)}")
 
     @classmethod
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
+        inputs = dict(inputs)
+        schema = one_schema(inputs)
+        for port, widths in options.loop.items():
+            told = {name: ArraySpec((width,), dtype) for name, width in widths.items()}
+            inputs.setdefault(port, PortSpec(told, schema))
+        if len(inputs) < len(options.inputs):
+            return {}  # more is known later
         came_by: dict[str, str] = {}
         arrays = {}
-        for port, spec in inputs.items():
+        for port in options.inputs:
+            spec = inputs[port]
             for own, joined in joined_names(port, spec).items():
                 if joined in came_by:
                     raise ShapeMismatchError(
@@ -43,7 +62,7 @@ class Join(Joining):
                     )
                 came_by[joined] = port
                 arrays[joined] = spec.arrays[own]
-        return {"y": PortSpec(arrays, one_schema(inputs))}
+        return {"y": PortSpec(arrays, schema)}
 
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)

@@ -11,11 +11,13 @@ from amp_runtime.nodes.node import Node
 _KINDS = {
     "add": "workers.add:Add",
     "bcast": "workers.bcast:Bcast",
+    "child_sum_lstm": "workers.child_sum_lstm:ChildSumLstm",
     "concat": "workers.concat:Concat",
     "cond": "workers.cond:Cond",
     "dropout": "workers.dropout:Dropout",
     "embedding": "workers.embedding:Embedding",
     "flatmap": "workers.flatmap:Flatmap",
+    "forget": "workers.forget:Forget",
     "group": "workers.group:Group",
     "gru": "workers.gru:Gru",
     "isu": "workers.isu:Isu",
@@ -36,6 +38,8 @@ _KINDS = {
     "squared_error": "workers.squared_error:SquaredError",
     "take": "workers.take:Take",
     "tanh": "workers.tanh:Tanh",
+    "tree_lstm_branch": "workers.tree_lstm_branch:TreeLstmBranch",
+    "tree_lstm_leaf": "workers.tree_lstm_leaf:TreeLstmLeaf",
     "ungroup": "workers.ungroup:Ungroup",
 }
 

@@ -285,6 +285,47 @@ def lstm(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
     return [("y", Row(row.state, {"h": h[0], "c": c[0]}))]
 
 
+def cell(
+    walk: Walk, node: NodeSpec, inputs: list[torch.Tensor], memories: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return h and c of an LSTM cell: gates i, one f for each of `memories`, g, o."""
+    weight, bias = (walk.parameters[node.name][name] for name in ("weight", "bias"))
+    i, *f, g, o = (torch.cat(inputs) @ weight + bias).chunk(3 + len(memories))
+    c = torch.sigmoid(i) * torch.tanh(g)
+    for gate, memory in zip(f, memories, strict=True):
+        c = c + torch.sigmoid(gate) * memory
+    return {"h": torch.sigmoid(o) * torch.tanh(c), "c": c}
+
+
+@kind
+def tree_lstm_leaf(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    return [("y", Row(row.state, cell(walk, node, [row.x], [])))]
+
+
+@kind
+def tree_lstm_branch(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    own = [row.payload["x"]] if "x" in row.payload else []
+    inputs, memories = [*row.payload["h"], *own], list(row.payload["c"])
+    return [("y", Row(row.state, cell(walk, node, inputs, memories)))]
+
+
+@kind
+def child_sum_lstm(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    x, h, c = (row.payload[name] for name in ("x", "h", "c"))
+    weight, bias = (walk.parameters[node.name][name] for name in ("weight", "bias"))
+    i, g, o = (torch.cat([x, h]) @ weight + bias).chunk(3)
+    c = c + torch.sigmoid(i) * torch.tanh(g)
+    return [("y", Row(row.state, {"h": torch.sigmoid(o) * torch.tanh(c), "c": c}))]
+
+
+@kind
+def forget(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    x, h, c = (row.payload[name] for name in ("x", "h", "c"))
+    weight, bias = (walk.parameters[node.name][name] for name in ("weight", "bias"))
+    gate = torch.sigmoid(torch.cat([x, h]) @ weight + bias)
+    return [("y", Row(row.state, {"h": h, "c": gate * c}))]
+
+
 @kind
 def gru(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
     weight, bias, bias_h = (walk.parameters[node.name][n] for n in ("weight", "bias", "bias_h"))
@@ -379,15 +420,19 @@ def group(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
         place = f"x {place}"
     assert place not in rows, f"two rows for {place!r} of a group at {node.name!r}"
     rows[place] = row
-    members = [rows[place].x for place in sorted(rows) if place != "key"]
+    members = [rows[place].payload for place in sorted(rows) if place != "key"]
     expected = walk.number(options["count"], state)
     if len(members) < expected or (options["announced"] and "key" not in rows):
         return []
     del walk.waiting[key]
-    if not members:
-        shape = node.outputs["y"].arrays["x"].shape
-        return [("y", Row(state, {"x": torch.zeros(shape, dtype=torch.float64)}))]
-    return [("y", Row(state, {"x": REDUCED[options["reduce"]](torch.stack(members))}))]
+    passed = {leaves: rows["key"].payload[name] for name, leaves in options["passes"].items()}
+    reduce, reduced = REDUCED[options["reduce"]], {}
+    for name, array in node.outputs["y"].arrays.items():
+        if name not in passed:
+            of_all = [member[name] for member in members]
+            none = torch.zeros(array.shape, dtype=torch.float64)
+            reduced[name] = reduce(torch.stack(of_all)) if of_all else none
+    return [("y", Row(state, {**reduced, **passed}))]
 
 
 def first_maximum(x: torch.Tensor) -> torch.Tensor:

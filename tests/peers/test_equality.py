@@ -23,6 +23,7 @@ from amp_runtime.config.schema import load_config
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.prepare import Prepared, prepare
 from amp_runtime.reference import Reference
+from tests.graph_models import N_CLASSES, N_TOKENS
 from tests.peers import graph_oracle
 from tests.peers.torch_graphs import GatedGraph, TreeOfNodes, TreeOfRoots
 from tests.peers.torch_models import (
@@ -54,6 +55,7 @@ OPTIMIZERS = {
 }
 SIZES = {"train": N_EXAMPLES, "valid": 10, "batch": BATCH}
 BABI = Path(os.environ.get("AMP_DATA", ""), "babi15", "train_15_graphs.txt")
+SMALL = {"hidden": 7, "embedding": 5, "dropout": 0.2}
 MODELS = {
     "rnn": {
         "model": {"builder": "rnn", "hidden": 24, "embedding": 16},
@@ -85,6 +87,14 @@ MODELS = {
     "nodes": {
         "model": {"builder": "tests.graph_models:tree_of_nodes"},
         "data": {"source": "tests.graph_models:trees", **SIZES},
+    },
+    "tree_lstm": {
+        "model": {"builder": "tree_lstm", "vocabulary": N_TOKENS, "classes": N_CLASSES, **SMALL},
+        "data": {"source": "tests.graph_models:trees", **SIZES},
+    },
+    "child_sum": {
+        "model": {"builder": "child_sum", "types": N_TOKENS, "classes": N_CLASSES, **SMALL},
+        "data": {"source": "tests.graph_models:wide_trees", **SIZES},
     },
 }
 TORCH: Mapping[str, type[NamedNodes]] = {
@@ -122,7 +132,8 @@ class Case:
 EVERY = [(model, optimizer) for model in MODELS for optimizer in OPTIMIZERS]
 IN_PROCESSES = [
     *((model, optimizer) for model in ("rnn", "mlp") for optimizer in OPTIMIZERS),
-    *((model, "adam") for model in ("lstm", "graphs", "roots", "nodes")),
+    *((model, "adam") for model in ("lstm", "graphs", "roots", "nodes", "child_sum")),
+    ("tree_lstm", "sgd"),
     ("gru", "sgd"),
 ]
 

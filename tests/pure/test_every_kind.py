@@ -11,6 +11,8 @@ from workers.registry import Registry
 
 TWO_ARRAYS = spec(("h", (2,), "float64"), ("c", (2, 2), "float64"))
 WITH_NUMBERS = spec(("t", (), "int32"), ("x", (2,), "float64"))
+CELL = spec(*((name, (width,), "float64") for name, width in (("x", 2), ("h", 3), ("c", 3))))
+STACKED = (("h", (2, 3), "float64"), ("c", (2, 3), "float64"))
 TOKENS = spec(("x", (), "int32"))
 
 
@@ -70,6 +72,7 @@ CASES = {
     "add of two arrays": joined("add", "ab", TWO_ARRAYS),
     "bcast": Case("bcast", {"x": TWO_ARRAYS}, {"outputs": ("a", "b", "c")}),
     "bcast of whole numbers": Case("bcast", {"x": WITH_NUMBERS}, {"outputs": ("a", "b")}),
+    "child_sum_lstm": Case("child_sum_lstm", {"x": CELL}),
     "concat": Case(
         "concat",
         {"a": floats(1, name="h"), "b": floats(2), "c": floats(1)},
@@ -92,6 +95,7 @@ CASES = {
         {"count": 3, "state": "state_functions:edges", "columns": {"edge": 5}},
         states={"x": three_steps},
     ),
+    "forget": Case("forget", {"x": CELL}),
     "group that stacks": Case(
         "group",
         {"x": TWO_ARRAYS},
@@ -120,9 +124,7 @@ CASES = {
     },
     "linear without bias": Case("linear", {"x": floats(2)}, {"features": 3, "bias": False}),
     "linear of two axes": Case("linear", {"x": floats(2, 3)}, {"features": 2}),
-    "lstm": Case(
-        "lstm", {"x": spec(*((n, (w,), "float64") for n, w in (("x", 2), ("h", 3), ("c", 3))))}
-    ),
+    "lstm": Case("lstm", {"x": CELL}),
     "multiply": joined("multiply"),
     "multiply of two arrays": joined("multiply", "ab", TWO_ARRAYS),
     "phi": Case(
@@ -163,6 +165,11 @@ CASES = {
     ),
     "take": Case("take", {"x": WITH_NUMBERS}, {"arrays": ("x",)}),
     "tanh": Case("tanh", {"x": TWO_ARRAYS}),
+    "tree_lstm_branch": Case("tree_lstm_branch", {"x": spec(*STACKED)}),
+    "tree_lstm_branch with an input of its own": Case(
+        "tree_lstm_branch", {"x": spec(*STACKED, ("x", (2,), "float64"))}
+    ),
+    "tree_lstm_leaf": Case("tree_lstm_leaf", {"x": floats(2, name="word")}, {"features": 3}),
     "ungroup": Case(
         "ungroup",
         {"x": spec(("h", (3, 2), "float64"), ("t", (3,), "int32"))},

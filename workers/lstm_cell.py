@@ -1,0 +1,130 @@
+"""The memory cell that all LSTM kinds share: gates, and the memories of any number of rows.
+
+A row has n memories c_1 ... c_n that come before it: 1 in a sequence, 2 at a branch of a
+binary tree, none at a leaf. From its inputs side by side,
+
+    i, f_1 ... f_n, g, o = inputs @ weight + bias        blocks of `features` columns
+    c = sum_k sigmoid(f_k) * c_k + sigmoid(i) * tanh(g) + carried
+    h = sigmoid(o) * tanh(c)
+
+where `carried` is what passed a forget gate elsewhere, if anything did.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from amp_runtime.errors import ShapeMismatchError
+from amp_runtime.nodes.node import NodeContext
+from amp_runtime.nodes.one_to_one import Parameterised, uniform
+from amp_runtime.nodes.schema_checks import vectors
+from amp_runtime.rows.message import Payload
+from amp_runtime.rows.spec import Array, PortSpec
+from workers.activations import ACTIVATIONS
+
+OVERHEAD = 5.0
+"""Microseconds that a row costs beside its products."""
+
+
+class LstmCell(Parameterised):
+    """A kind whose output `y` is {h: [rows, features], c: [rows, features]}.
+
+    Parameters: weight [in, (3 + n) * features] from a uniform distribution within
+    1 / sqrt(features), bias [(3 + n) * features] of zeros but for the forget gates'. A kind
+    writes what goes into the cell, and what becomes of its gradient:
+
+        gather(payload) -> (inputs [rows, in], memories [rows, n, features], carried)
+        spread(to_inputs, to_memories, to_carried) -> the gradient of the payload
+
+    Args:
+        n_in: width of the inputs.
+        n_before: memories of a row.
+        features: width of h and c.
+    """
+
+    def __init__(self, context: NodeContext, n_in: int, n_before: int, features: int) -> None:
+        self._shape = (n_in, n_before, features)
+        super().__init__(context)
+        self._terms: list[tuple[Array, Array]] = []
+
+    @abstractmethod
+    def gather(self, payload: Payload) -> tuple[Array, Array, Array | None]:
+        """Return inputs [rows, in], memories [rows, n, features], carried [rows, features]."""
+
+    @abstractmethod
+    def spread(self, to_inputs: Array, to_memories: Array, to_carried: Array) -> Payload:
+        """Return the gradient of a payload from those of what `gather` made of it."""
+
+    def initial_parameters(self, generator: np.random.Generator) -> dict[str, Array]:
+        n_in, n_before, n = self._shape
+        bias = np.zeros((3 + n_before) * n)
+        bias[n : (1 + n_before) * n] = getattr(self.options, "forget_bias", 0.0)
+        weight = uniform(generator, 1 / np.sqrt(n), (n_in, (3 + n_before) * n))
+        return {"weight": weight, "bias": bias}
+
+    def compute(self, payload: Payload) -> tuple[Payload, Payload]:
+        inputs, memories, carried = self.gather(payload)
+        gates = inputs @ self.parameters["weight"]
+        gates += self.parameters["bias"]
+        i, f, g, o = self._blocks(gates)
+        for block in (i, f, o):
+            ACTIVATIONS["sigmoid"].apply(block)
+        ACTIVATIONS["tanh"].apply(g)
+        c = i * g
+        if f.shape[1]:
+            c += np.einsum("rkn,rkn->rn", f, memories)
+        if carried is not None:
+            c += carried
+        squashed = np.tanh(c)
+        saved = {"inputs": inputs, "memories": memories, "gates": gates, "squashed": squashed}
+        return {"h": o * squashed, "c": c}, saved
+
+    def backpropagate(self, saved: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
+        i, f, g, o = self._blocks(saved["gates"])
+        squashed = saved["squashed"]
+        to_h, to_c = (gradient.get(name, np.zeros_like(i)) for name in ("h", "c"))
+        to_c = to_c + to_h * o * (1 - squashed * squashed)
+        to_gates = np.empty_like(saved["gates"])
+        to_i, to_f, to_g, to_o = self._blocks(to_gates)
+        to_i[...] = to_c * g * i * (1 - i)
+        to_f[...] = to_c[:, np.newaxis] * saved["memories"] * f * (1 - f)
+        to_g[...] = to_c * i * (1 - g * g)
+        to_o[...] = to_h * squashed * o * (1 - o)
+        self._terms.append((saved["inputs"], to_gates))
+        if not wants_input:
+            return None
+        to_memories = to_c[:, np.newaxis] * f
+        return self.spread(to_gates @ self.parameters["weight"].T, to_memories, to_c)
+
+    def add_gradients(self, into: Any) -> None:
+        for inputs, to_gates in self._terms:
+            into["weight"][...] += inputs.T @ to_gates
+            into["bias"][...] += to_gates.sum(axis=0)
+        self._terms.clear()
+
+    def _blocks(self, gates: Array) -> tuple[Array, Array, Array, Array]:
+        """Return i [rows, n], f [rows, n_before, n], g and o [rows, n] as views of `gates`."""
+        _, n_before, n = self._shape
+        forget = gates[:, n : (1 + n_before) * n].reshape(len(gates), n_before, n)
+        start = (1 + n_before) * n
+        return gates[:, :n], forget, gates[:, start : start + n], gates[:, start + n :]
+
+
+def cell_load(n_in: int, n_before: int, features: int) -> float:
+    """Return the microseconds that a row costs, forward and backward, as a linear's do."""
+    return OVERHEAD + 6.0 * n_in * (3 + n_before) * features / 50e3
+
+
+def cell_widths(spec: PortSpec, dtype: str) -> tuple[int, int]:
+    """Return the widths of x and of h, for a kind that takes {x, h, c}.
+
+    Raises:
+        ShapeMismatchError: other arrays come, not floats [rows, n], or h and c differ.
+    """
+    n_in, width_h, width_c = vectors(spec, ("x", "h", "c"), dtype)
+    if width_h != width_c:
+        raise ShapeMismatchError(f"its h and c are of one width, but it is given {spec}")
+    return n_in, width_h
