@@ -3,9 +3,9 @@
     AMP_DATA=... python benchmarks/image_peer.py CONFIG SEEDS [key=value ...]
     make mnist-peer fashion-peer
 
-Both train the config's network (model `mlp`) as many epochs, with its optimizer, as many
-examples an update, and from initial weights of the same distribution; the accuracy is that
-of the last epoch. Seconds are those of training and validation, start-up left out. Needs
+Both train the config's network (model `mlp`) as many epochs, with its optimizer and learning
+rates, as many examples an update, and from initial weights of the same distribution; the
+accuracy is that of the last epoch. Seconds are those of training and validation, start-up left out. Needs
 PyTorch (make peers).
 """
 
@@ -26,6 +26,7 @@ import torch
 from amp_runtime.config.schema import Config, load_config
 from amp_runtime.data import TRAIN, VALID, load_split
 from amp_runtime.models import mlp
+from amp_runtime.optim.lr_schedules import make_lr_schedule
 from benchmarks.seeds import run_seed
 from tests.peers import torch_models
 
@@ -38,6 +39,9 @@ def torch_run(config: Config, seed: int) -> tuple[float, float]:
     x, y = train.field("pixels").values, train.field("label").values
     parameters = torch_models.random_parameters(_shapes(config, x.shape[1]), seed)
     size = config.training.update_every
+    schedule = make_lr_schedule(config.node_defaults()["lr_schedule"])
+    n_steps = config.training.max_epochs * -(-len(train) // size)
+    factors = [schedule.at(step * size) for step in range(n_steps)]
     batches = (
         (x[rows], y[rows])
         for epoch in range(1, config.training.max_epochs + 1)
@@ -51,6 +55,7 @@ def torch_run(config: Config, seed: int) -> tuple[float, float]:
         config.training.optimizer.name,
         config.training.optimizer.options,
         "float32",
+        factors,
     )
     held_out = (valid.field("pixels").values, valid.field("label").values)
     accuracy = torch_models.accuracy(torch_models.MLP, trained, held_out, "float32")
