@@ -15,7 +15,7 @@ from amp_runtime.nodes.statistics import (
     WorkerReport,
 )
 from amp_runtime.rows.message import Direction, Message, Mode
-from amp_runtime.wire.codec import Limits, decode, encode_message
+from amp_runtime.wire.codec import LIMITS, Limits, decode, encode_message
 from amp_runtime.wire.ledger import Envelope
 from amp_runtime.wire.protocol import Acknowledged, Barrier, Fault, Hello, Link, Record, Stop
 
@@ -50,7 +50,7 @@ def edited(frames: list[bytes], drop: str = "", **entries: Any) -> list[bytes]:
 def refused(frames: list[Any], match: str | None = None, limits: Limits | None = None) -> str:
     """Assert that `frames` are refused in words fit for a log; return the words."""
     with pytest.raises(WireError, match=match) as caught:
-        decode(frames, limits or Limits())
+        decode(frames, limits or LIMITS)
     words = str(caught.value)
     assert len(words) < 600
     assert words.isascii()

@@ -17,6 +17,7 @@ HEADROOM_BYTES = 4096
 # As plain integers: `|` of two flags of an enum takes longer than a send.
 _MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 _LAST = int(zmq.NOBLOCK)
+_EVENTS = int(zmq.EVENTS)
 _POLLOUT = int(zmq.POLLOUT)
 
 
@@ -61,14 +62,13 @@ def bind_private(socket: zmq.Socket[bytes], file: str) -> None:
 class Channel:
     """One PUSH socket and the messages that it has not taken yet."""
 
-    __slots__ = ("incarnation", "linked", "outbox", "socket", "watched")
+    __slots__ = ("incarnation", "linked", "outbox", "socket")
 
     def __init__(self, socket: zmq.Socket[bytes], incarnation: int) -> None:
         self.socket = socket
         self.incarnation = incarnation
         self.outbox: deque[Sequence[Buffer]] = deque()
         self.linked = False
-        self.watched = False  # registered for POLLOUT
 
     def try_send(self, frames: Sequence[Buffer]) -> bool:
         """Hand all of `frames` to libzmq, or none of them."""
@@ -87,7 +87,7 @@ class Channel:
     @property
     def writable(self) -> bool:
         """Whether the socket is connected and would take a message now."""
-        return bool(int(self.socket.get(zmq.EVENTS)) & _POLLOUT)
+        return bool(int(self.socket.get(_EVENTS)) & _POLLOUT)
 
     def flush(self) -> None:
         """Hand over what waits, oldest first, as far as the socket takes it."""

@@ -8,6 +8,7 @@ from amp_runtime.errors import WireError
 from amp_runtime.rows.message import Direction, Message
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.codec import Received, decode, encode_message, encode_record
+from amp_runtime.wire.joined import join, split
 from amp_runtime.wire.ledger import Channels, Lane, Verdict
 from amp_runtime.wire.protocol import Record
 
@@ -53,7 +54,7 @@ class PeerLink:
         lane = LANE_OF[message.direction]
         envelope = self.channels.stamp(peer, lane, len(message))
         try:
-            self.endpoint.send(peer, lane, encode_message(envelope, message))
+            self.endpoint.send(peer, lane, join(encode_message(envelope, message)))
         except BaseException:
             self.channels.withdraw(peer, lane, len(message))
             raise
@@ -75,7 +76,7 @@ class PeerLink:
 
     def _judge(self, frames: Sequence[bytes], lane: Lane) -> Received | None:
         try:
-            received = decode(frames, peer_name=self._peer_name)
+            received = decode(split(frames), peer_name=self._peer_name)
         except WireError as error:
             raise error.at(f"a frame on the {lane.name.lower()} lane") from error.__cause__
         envelope, body = received.envelope, received.body

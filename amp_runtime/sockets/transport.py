@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import select
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -25,6 +26,12 @@ from amp_runtime.wire.codec import LIMITS, Buffer
 from amp_runtime.wire.ledger import Lane
 
 __all__ = ["Endpoint", "Lane", "Ready", "SocketDirectory"]
+
+# As plain integers: pyzmq turns them into members of an enum and back.
+_NOBLOCK = int(zmq.NOBLOCK)
+_RCVMORE = int(zmq.RCVMORE)
+_EVENTS = int(zmq.EVENTS)
+_POLLIN = int(zmq.POLLIN)
 
 HIGH_WATER_MARK = 1000
 """Messages that libzmq queues per channel and side. It throttles nothing: more wait
@@ -78,12 +85,17 @@ class Endpoint:
         self._high_water_mark = high_water_mark
         files = {lane: directory.file(peer, incarnation, lane) for lane in Lane}
         self._context = zmq.Context()
-        self._poller = zmq.Poller()
+        # Not zmq's poller, which asks every socket, with a system call each, before it waits
+        # and again after it: of those that have news the file descriptor is readable.
+        self._poll = select.poll()
         self._extra_fds: tuple[int, ...] = ()
         self._channels: dict[tuple[int, Lane], Channel] = {}
-        self._channel_of: dict[zmq.Socket[bytes], Channel] = {}
+        self._watched: dict[int, Channel] = {}
         self._pulls: dict[Lane, zmq.Socket[bytes]] = {}
-        self._lane_of: dict[zmq.Socket[bytes], Lane] = {}
+        self._lane_of: dict[int, Lane] = {}
+        # The lanes that may hold messages. A descriptor tells of news once: what is left of
+        # them after a `receive` that stopped early, it does not tell again.
+        self._undrained = dict.fromkeys(Lane, False)
         self._files: list[str] = []
         try:
             for lane in Lane:  # the poller reports in this order
@@ -95,10 +107,10 @@ class Endpoint:
     def _bind(self, lane: Lane, file: str) -> None:
         pull = self._socket(zmq.PULL, lane)
         self._pulls[lane] = pull
-        self._lane_of[pull] = lane
+        self._lane_of[pull.FD] = lane
         self._files.append(file)
         bind_private(pull, file)
-        self._poller.register(pull, zmq.POLLIN)
+        self._poll.register(pull.FD, select.POLLIN)
 
     def _socket(self, kind: int, lane: Lane) -> zmq.Socket[bytes]:
         return make_socket(self._context, kind, lane, self._high_water_mark, self._max_frame_bytes)
@@ -118,7 +130,6 @@ class Endpoint:
             socket.connect(f"ipc://{self._directory.file(peer, incarnation, lane)}")
             channel = Channel(socket, incarnation)
             self._channels[peer, lane] = channel
-            self._channel_of[socket] = channel
             self._watch(channel)
 
     def disconnect(self, peer: int) -> None:
@@ -131,7 +142,6 @@ class Endpoint:
         channel = self._channels.pop((peer, lane))
         self.outbox_messages -= len(channel.outbox)
         self._unwatch(channel)
-        del self._channel_of[channel.socket]
         channel.socket.close()
 
     # ------------------------------------------------------------------------- sending
@@ -148,7 +158,7 @@ class Endpoint:
         channel = self._channels[peer, lane]
         n_bytes = 0
         for frame in frames:
-            size = len(frame) if type(frame) is bytes else memoryview(frame).nbytes
+            size = len(frame) if type(frame) is bytes else frame.nbytes
             if size > self._max_frame_bytes:
                 raise WireError(
                     f"a frame of {size} bytes; the limit is {self._max_frame_bytes}",
@@ -176,7 +186,7 @@ class Endpoint:
         before = len(channel.outbox)
         channel.flush()
         self.outbox_messages -= before - len(channel.outbox)
-        if channel.watched and channel.linked and not channel.outbox:
+        if channel.linked and not channel.outbox:
             self._unwatch(channel)
 
     def linked(self) -> bool:
@@ -208,19 +218,35 @@ class Endpoint:
         """
         if extra_fds != self._extra_fds:
             self._set_extra_fds(extra_fds)
-        lanes: list[Lane] = []
-        fds: list[int] = []
-        # Rounded up: a wait of 0.4 ms must not become a busy loop.
-        for socket, _ in self._poller.poll(math.ceil(timeout_s * 1000)):
-            if isinstance(socket, int):
-                fds.append(socket)
-            elif (lane := self._lane_of.get(socket)) is not None:
-                lanes.append(lane)
-            else:  # POLLOUT
-                channel = self._channel_of[socket]
-                channel.linked = True
+        deadline = time.monotonic() + timeout_s
+        undrained = self._undrained
+        while True:
+            news = bool(self._watched) and self._look_at_watched()
+            if news or True in undrained.values():
+                timeout_s = 0
+            fds: list[int] = []
+            # Rounded up: a wait of 0.4 ms must not become a busy loop.
+            readable = self._poll.poll(math.ceil(timeout_s * 1000))
+            for fd, _ in readable:
+                if fd in extra_fds:
+                    fds.append(fd)
+                elif (lane := self._lane_of.get(fd)) is None:
+                    news = self._look_at_watched() or news
+                elif not undrained[lane]:
+                    # Asking takes the news from the descriptor, a message or not.
+                    undrained[lane] = bool(int(self._pulls[lane].get(_EVENTS)) & _POLLIN)
+            if timeout_s <= 0 or not readable or fds or news or True in undrained.values():
+                return Ready(tuple(lane for lane in Lane if undrained[lane]), tuple(fds))
+            timeout_s = max(deadline - time.monotonic(), 0)
+
+    def _look_at_watched(self) -> bool:
+        """Send from outboxes, find channels connected; return whether there was any such news."""
+        news = False
+        for channel in tuple(self._watched.values()):
+            if channel.writable:
+                channel.linked = news = True
                 self._flush(channel)
-        return Ready(tuple(lanes), tuple(fds))
+        return news
 
     def receive(self, lane: Lane) -> list[bytes] | None:
         """Return the frames of the next message on `lane`, or None: there is none now.
@@ -228,12 +254,19 @@ class Endpoint:
         Frames are copied out of libzmq: below some 100 KiB that is faster than
         wrapping them, and what arrays are made of is aligned.
         """
+        pull = self._pulls[lane]
         try:
-            frames = self._pulls[lane].recv_multipart(zmq.NOBLOCK)
+            frames = [pull.recv(_NOBLOCK)]
         except zmq.Again:
+            self._undrained[lane] = False
             return None
+        n_bytes = len(frames[0])
+        while pull.get(_RCVMORE):
+            frames.append(frame := pull.recv(_NOBLOCK))
+            n_bytes += len(frame)
+        self._undrained[lane] = True
         self.messages_received += 1
-        self.bytes_received += sum(map(len, frames))
+        self.bytes_received += n_bytes
         return frames
 
     def wait_linked(self, timeout_s: float) -> None:
@@ -251,7 +284,10 @@ class Endpoint:
                     f"no connection to peer {names} after {timeout_s:g} s",
                     where=f"peer {self.peer}",
                 )
-            self._poller.poll(math.ceil(min(left_s, 0.1) * 1000))
+            news = select.poll()
+            for key in missing:
+                news.register(self._channels[key].socket.FD, select.POLLIN)
+            news.poll(math.ceil(min(left_s, 0.1) * 1000))
 
     # ------------------------------------------------------------------------- closing
 
@@ -265,10 +301,10 @@ class Endpoint:
         for pull in self._pulls.values():
             pull.close()
         self._channels.clear()
-        self._channel_of.clear()
+        self._watched.clear()
         self._pulls.clear()
         self._lane_of.clear()
-        self._poller = zmq.Poller()
+        self._poll = select.poll()
         self._extra_fds = ()
         self._context.term()
         for file in self._files:
@@ -285,19 +321,20 @@ class Endpoint:
     # ------------------------------------------------------------------------ the poller
 
     def _watch(self, channel: Channel) -> None:
-        # Only while there is something to wait for: POLLOUT is nearly always ready.
-        if not channel.watched:
-            self._poller.register(channel.socket, zmq.POLLOUT)
-            channel.watched = True
+        # Only while there is something to wait for: a socket that was sent to has news often.
+        fd = channel.socket.FD
+        if fd not in self._watched:
+            self._poll.register(fd, select.POLLIN)
+            self._watched[fd] = channel
 
     def _unwatch(self, channel: Channel) -> None:
-        if channel.watched:
-            self._poller.unregister(channel.socket)
-            channel.watched = False
+        fd = channel.socket.FD
+        if self._watched.pop(fd, None) is not None:
+            self._poll.unregister(fd)
 
     def _set_extra_fds(self, extra_fds: tuple[int, ...]) -> None:
         for fd in self._extra_fds:
-            self._poller.unregister(fd)
+            self._poll.unregister(fd)
         for fd in extra_fds:
-            self._poller.register(fd, zmq.POLLIN)
+            self._poll.register(fd, select.POLLIN)
         self._extra_fds = extra_fds

@@ -49,6 +49,7 @@ LIMITS = Limits()
 
 MAX_DIMS = 8
 MAX_NAME = 128
+MAX_SEQUENCE = 2**63 - 1
 _I31 = 2**31 - 1
 _RUN = re.compile(r"[0-9a-f]{32}").fullmatch
 
@@ -56,7 +57,7 @@ ENVELOPE_RANGES = {
     "gen": (0, 2**32 - 1),
     "from": (0, 2**16 - 1),
     "inc": (0, 2**32 - 1),
-    "seq": (0, 2**63 - 1),
+    "seq": (0, MAX_SEQUENCE),
 }
 MESSAGE_RANGES = {
     **ENVELOPE_RANGES,
@@ -188,6 +189,11 @@ def view(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], frame: Any) ->
     n_bytes = dtype.itemsize * prod(shape)
     if len(frame) != n_bytes:
         refuse(f"frame of {shown(name)}", len(frame), f"{n_bytes} bytes: {dtype}{list(shape)}")
+    return view_of(dtype, shape, frame)
+
+
+def view_of(dtype: np.dtype[Any], shape: tuple[int, ...], frame: Any) -> Array:
+    """Return `frame`, whose length is that of the shape, as a read-only array."""
     if type(frame) is not bytes:
         frame = memoryview(frame).toreadonly()
     return np.ndarray(shape, dtype, frame)

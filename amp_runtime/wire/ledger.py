@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amp_runtime.errors import InvariantError
 from amp_runtime.nodes.statistics import ChannelCount, ChannelCounts
@@ -26,8 +27,7 @@ class Lane(enum.IntEnum):
     FORWARD = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """Where a frame comes from and which it is; part of every header.
 
     Attributes:

@@ -19,7 +19,7 @@ from amp_runtime.nodes.statistics import Count, WorkerReport
 from amp_runtime.rows.spec import Array
 from amp_runtime.wire.plain import check_keys, refuse, shown
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 CONTROLLER = 0
 """Peer number of the controller; worker w is peer w + 1."""
 
