@@ -53,6 +53,19 @@ class Trees:
     def __len__(self) -> int:
         return len(self.n_nodes)
 
+    def first(self, n_trees: int) -> Trees:
+        """Return the first trees, at most all of them, sharing memory."""
+        leaves, nodes = int(self.n_leaves[:n_trees].sum()), int(self.n_nodes[:n_trees].sum())
+        return Trees(
+            self.words[:leaves],
+            self.leaf[:leaves],
+            self.n_leaves[:n_trees],
+            self.n_nodes[:n_trees],
+            self.parent[:nodes],
+            self.side[:nodes],
+            self.label[:nodes],
+        )
+
 
 @dataclass(slots=True)
 class _Tree:

@@ -27,6 +27,7 @@ from amp_runtime.data.python_functions import (
     python_files,
     read_functions,
 )
+from amp_runtime.data.tree_fields import children
 from amp_runtime.errors import DataError, MissingDataError
 from amp_runtime.rows.spec import Int32
 
@@ -113,7 +114,7 @@ def source(
     n_nodes = np.array([len(f.types) for f in functions])
     parent = np.fromiter(chain.from_iterable(f.parents for f in functions), np.int32)
     label = np.array([label_of[f.verb] for f in functions], np.int32)
-    n_children, first_child, child = _children(parent, n_nodes)
+    n_children, first_child, child = children(parent, n_nodes)
     notes = _notes(read, files, chosen, folder) if split == "train" else _baseline(label, chosen)
     return Dataset.from_columns(
         {
@@ -182,26 +183,6 @@ def _types(
     distinct = sorted(set(names))
     number = {name: at for at, name in enumerate(distinct)}
     return tuple(distinct), np.array([number[name] for name in names], np.int32)
-
-
-def _children(parent: Int32, n_nodes: Int32) -> tuple[Int32, Int32, Int32]:
-    """Return the inverse of `parent`: of each node how many children, and where they begin
-    in the third array, which holds the children of all nodes of a tree, node by node.
-
-    Args:
-        parent: of the nodes of all trees, -1 for a root.
-        n_nodes: of each tree.
-    """
-    first_node = np.cumsum(n_nodes) - n_nodes
-    offset = np.repeat(first_node, n_nodes)
-    inner = np.flatnonzero(parent >= 0)
-    of_node = (offset + parent)[inner]
-    n_children = np.bincount(of_node, minlength=len(parent))
-    first_child = np.cumsum(n_children) - n_children
-    # Each tree has one root, so that in all trees before it are as many nodes fewer.
-    first_child -= np.repeat(first_node - np.arange(len(n_nodes)), n_nodes)
-    child = (inner - offset[inner])[np.argsort(of_node, kind="stable")]
-    return n_children.astype(np.int32), first_child.astype(np.int32), child.astype(np.int32)
 
 
 def _notes(

@@ -35,6 +35,8 @@ def source(
     *,
     path: str,
     valid_file: Literal["dev", "test"] = "dev",
+    train: int | None = None,
+    valid: int | None = None,
     classes: int = 5,
     lower: bool = False,
     min_count: int = 1,
@@ -66,6 +68,7 @@ def source(
         seed: the run's; the vectors of words that `vectors` does not hold depend on it.
         path: the folder; see `find_data_path` for relative paths.
         valid_file: which of the two other files to validate on: `test` is for the end.
+        train, valid: how many trees to use, the first of their file; None: all of them.
         classes: labels are 0 to classes - 1.
         lower: whether words are told apart by their lower-case form.
         min_count: words that occur less often in the training trees are unknown. With 1,
@@ -77,13 +80,13 @@ def source(
         MissingDataError: no such folder, or a file is not in it; says what is needed.
         DataError: an option out of range, or a file is wrong, with its line and column.
     """
-    for name, value in (("classes", classes), ("min_count", min_count), ("max_depth", max_depth)):
-        if value < 1:
-            raise DataError(f"{name} is {value}; it must be at least 1", fix=f"set data.{name}")
+    _check_at_least_1(
+        classes=classes, min_count=min_count, max_depth=max_depth, train=train, valid=valid
+    )
     folder = find_data_path(path, ORIGIN)
-    train = _read(folder, "train", classes, max_depth)
-    vocabulary = Vocabulary.of(_words(train, lower), min_count=min_count)
-    trees = train if split == "train" else _read(folder, valid_file, classes, max_depth)
+    training = _read(folder, "train", classes, max_depth, train)
+    vocabulary = Vocabulary.of(_words(training, lower), min_count=min_count)
+    trees = training if split == "train" else _read(folder, valid_file, classes, max_depth, valid)
     tokens = vocabulary.ids(_words(trees, lower))
     n_unknown = int((tokens == 0).sum())
     known = f"{len(vocabulary) - 1} words have an id; " if split == "train" else ""
@@ -113,6 +116,12 @@ def source(
     )
 
 
+def _check_at_least_1(**options: int | None) -> None:
+    for name, value in options.items():
+        if value is not None and value < 1:
+            raise DataError(f"{name} is {value}; it must be at least 1", fix=f"set data.{name}")
+
+
 def _coverage(read: Vectors, tokens: Int32, name: str) -> str:
     """Return how many words have a vector, by entries of the vocabulary and by occurrence."""
     found, n_words = int(read.found[1:].sum()), len(read.found) - 1
@@ -128,13 +137,26 @@ def _words(trees: Trees, lower: bool) -> list[str]:
     return [word.lower() for word in trees.words] if lower else trees.words
 
 
-def _read(folder: Path, name: str, classes: int, max_depth: int) -> Trees:
+def _read(
+    folder: Path, name: str, classes: int, max_depth: int, n_trees: int | None = None
+) -> Trees:
+    """Read a file of the folder, as far as it is wanted: the first `n_trees`, or all."""
     file = folder / f"{name}.txt"
     if not file.is_file():
         what = f"{folder} has no {name}.txt" if folder.is_dir() else f"{folder} is no folder"
         raise MissingDataError(what, fix=ORIGIN)
     stat = file.stat()
-    return _read_once(file, classes, max_depth, (stat.st_mtime_ns, stat.st_size))
+    trees = _read_once(file, classes, max_depth, (stat.st_mtime_ns, stat.st_size))
+    if n_trees is None:
+        return trees
+    if n_trees > len(trees):
+        option = "train" if name == "train" else "valid"
+        raise DataError(
+            f"holds {len(trees)} trees, too few for {option} {n_trees}",
+            where=str(file),
+            fix=f"lower data.{option}",
+        )
+    return trees.first(n_trees)
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -230,10 +231,54 @@ def test_missing_files_are_told_with_what_is_needed(tmp_path):
             assert part in str(caught.value)
 
 
-@pytest.mark.parametrize("option", ["classes", "min_count", "max_depth"])
+@pytest.mark.parametrize("option", ["classes", "min_count", "max_depth", "train", "valid"])
 def test_options_below_one_are_refused(tmp_path, option):
     with pytest.raises(DataError, match=f"{option} is 0; it must be at least 1"):
         load(write(tmp_path), **{option: 0})
+
+
+def test_the_first_trees_of_a_file_may_be_enough(tmp_path):
+    write(tmp_path, "(0 no)\n" + GOOD + "(4 fine)\n", dev=GOOD + "(1 It)\n" + "(2 no)\n")
+    assert trees_of(load(tmp_path, train=2)) == trees_of(load(tmp_path))[:2]
+    assert load(tmp_path, train=2).about.vocabularies["token"] == (
+        "<unk>",
+        "'s",
+        "It",
+        "good",
+        "no",
+    )
+    assert load(tmp_path, train=1).about.vocabularies["token"] == ("<unk>", "no")
+    valid = load(tmp_path, "valid", train=1, valid=2)
+    assert valid.field("token").values.tolist() == [0, 0, 0, 0]
+    assert len(load(tmp_path, "valid", train=1)) == 3
+    for split, option in (("train", "train"), ("valid", "valid")):
+        said = rf"txt: holds 3 trees, too few for {option} 4; lower data.{option}"
+        with pytest.raises(DataError, match=said):
+            load(tmp_path, split, **{option: 4})
+
+
+def test_files_that_are_cut_are_named(tmp_path):
+    write(tmp_path, GOOD * 3 + GOOD[:17])
+    with pytest.raises(DataError, match=r"train.txt:4:18: ends with 3 brackets open; .*is cut"):
+        load(tmp_path)
+    packed = gzip.compress(GOOD.encode() * 3)
+    (tmp_path / "train.txt").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(DataError, match=r"train.txt: has a damaged gzip stream"):
+        load(tmp_path)
+
+
+def test_a_surrogate_is_no_utf8(tmp_path):
+    write(tmp_path)
+    (tmp_path / "train.txt").write_bytes(b"(3 \xed\xa0\x80)\n")
+    with pytest.raises(DataError, match=r"train.txt:1: holds .*: not UTF-8"):
+        load(tmp_path)
+
+
+def test_what_is_said_of_a_line_of_10_million_characters_is_short(tmp_path):
+    write(tmp_path, "(3 (2 It) " + "x" * 10_000_000 + ")\n")
+    with pytest.raises(DataError, match=r"train.txt:1:11: has a node with both a child") as caught:
+        load(tmp_path)
+    assert len(str(caught.value)) < 500
 
 
 # ---------------------------------------------------------------------------- vocabulary
