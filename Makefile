@@ -17,7 +17,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist check graph kinds evaluate runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees check graph kinds evaluate runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
 
 ##@ Help
 
@@ -43,6 +43,12 @@ mnist: $(VENV)/run.stamp ## train on handwritten digits (AMP_DATA=folder of the 
 
 fashion-mnist: $(VENV)/run.stamp ## train on Fashion-MNIST (AMP_DATA=folder of the data)
 	$(PY) -m amp_runtime run configs/fashion_mnist.yaml $(SET) $(ARGS)
+
+sentiment: $(VENV)/run.stamp ## train a Tree-LSTM on a treebank (AMP_DATA=folder of the data)
+	$(PY) -m amp_runtime run configs/sentiment.yaml $(SET) $(ARGS)
+
+python-trees: $(VENV)/run.stamp ## train on syntax trees of the standard library's functions
+	$(PY) -m amp_runtime run configs/python_trees.yaml $(SET) $(ARGS)
 
 ##@ Look before a run
 

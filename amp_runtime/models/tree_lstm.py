@@ -10,11 +10,18 @@ leaves -> embedding -> leaf --> nodes (phi) --+--> hidden (take) -> logits -> lo
 
 A row's state is the tree node that it is of. A branch is computed as soon as both of its
 children are, whatever the rest of the tree does; the group makes a child's row its parent's.
+
+Metrics beside `loss`: `accuracy` over all nodes, `accuracy_root` over roots, and
+`accuracy_binary` over roots with the lower half of the classes taken for one, and the upper
+half for the other; roots of the class in the middle are left out.
 """
 
 from __future__ import annotations
 
-from amp_runtime.graph import Graph
+from typing import Any
+
+from amp_runtime.errors import ShapeMismatchError
+from amp_runtime.graph import Graph, NodeHandle, OutPort
 from amp_runtime.names import needs
 from amp_runtime.rows.spec import Array, Columns
 from amp_runtime.rows.structure import StructureArena
@@ -24,7 +31,7 @@ def build(
     graph: Graph,
     *,
     hidden: int = 128,
-    embedding: int = 128,
+    embedding: int | None = None,
     vocabulary: int | None = None,
     classes: int | None = None,
     dropout: float = 0.0,
@@ -36,18 +43,20 @@ def build(
         graph: over the fields of source `treebank`: `token` and `leaf` for each leaf;
             `parent`, `side`, `is_root` and `label` for each node.
         hidden: width of h and c.
-        embedding: width of a word's embedding.
+        embedding: width of a word's embedding; none: that of the pre-trained vectors, with
+            which it then begins, or 128 without such.
         vocabulary: words are 0 to vocabulary - 1; none: as the source says.
         classes: labels are 0 to classes - 1; none: as the source says.
         dropout: share of the features of h that the readout does not see in training.
         node_bits: trees have up to 2**node_bits nodes.
+    Raises:
+        ShapeMismatchError: the pre-trained vectors are of another width than `embedding`.
     Source: Tai, Socher, Manning, arXiv:1503.00075; as a graph of IR nodes: AMPNet,
         arXiv:1705.09786.
     """
     graph.state(node=node_bits)
     leaves = graph.input("leaves", each="token", state={"node": "leaf"}, payload={"x": "token"})
-    entries = graph.entries("token") if vocabulary is None else vocabulary
-    embedded = graph.add("embedding", "embedding", leaves, entries=entries, features=embedding)
+    embedded = _embedded(graph, leaves, vocabulary, embedding)
     leaf = graph.add("tree_lstm_leaf", "leaf", embedded, features=hidden)
     nodes = graph.add("phi", "nodes", leaf, inputs=("leaf", "branch"))
 
@@ -56,7 +65,14 @@ def build(
         readout = graph.add("dropout", "dropout", readout, rate=dropout)
     features = graph.entries("label") if classes is None else classes
     logits = graph.add("linear", "logits", readout, features=features)
-    graph.add("softmax_cross_entropy", "loss", logits, label="label", index="node")
+    graph.add(
+        "softmax_cross_entropy",
+        "loss",
+        logits,
+        label="label",
+        index="node",
+        accuracies=_accuracies(features),
+    )
 
     top = graph.add("cond", "top", nodes, choose=f"{__name__}:is_root")
     graph.add("sink", "done", top["yes"])
@@ -71,6 +87,33 @@ def build(
     )
     branch = graph.add("tree_lstm_branch", "branch", children)
     graph.connect(branch, nodes.port("branch"))
+
+
+def _embedded(
+    graph: Graph, leaves: OutPort, vocabulary: int | None, features: int | None
+) -> NodeHandle:
+    """Add the embedding of words, which begins with pre-trained vectors if there are any."""
+    vectors = graph.vectors("token")
+    width = (128 if vectors is None else vectors.shape[1]) if features is None else features
+    if vectors is not None and vectors.shape[1] != width:
+        raise ShapeMismatchError(
+            f"option 'embedding' is {width}, but the pre-trained vectors hold "
+            f"{vectors.shape[1]} numbers",
+            fix="leave model.embedding out, or choose other data.vectors",
+        )
+    entries = graph.entries("token") if vocabulary is None else vocabulary
+    embedded = graph.add("embedding", "embedding", leaves, entries=entries, features=width)
+    if vectors is not None:
+        graph.begin(embedded, table=vectors)
+    return embedded
+
+
+def _accuracies(classes: int) -> dict[str, Any]:
+    """Return the metrics over roots: of all classes, and of their lower against upper half."""
+    rows, half = f"{__name__}:is_root", classes // 2
+    halves = [list(range(half)), list(range(classes - half, classes))]
+    binary = {"accuracy_binary": {"rows": rows, "merge": halves}} if half else {}
+    return {"accuracy_root": {"rows": rows}, **binary}
 
 
 @needs("is_root")
