@@ -162,7 +162,6 @@ N = 5001
 SHAPES = {
     "chain, tree_lstm": ("tree_lstm", binary(chain(N))),
     "balanced, tree_lstm": ("tree_lstm", binary(balanced(N))),
-    "chain, child_sum": ("child_sum", wide(chain(N))),
     "balanced, child_sum": ("child_sum", wide(balanced(N))),
     "star, child_sum": ("child_sum", wide(np.r_[-1, np.zeros(9_999, np.int64)])),
 }
