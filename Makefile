@@ -17,7 +17,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees check graph kinds evaluate runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 check graph kinds evaluate runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
 
 ##@ Help
 
@@ -49,6 +49,18 @@ sentiment: $(VENV)/run.stamp ## train a Tree-LSTM on a treebank (AMP_DATA=folder
 
 python-trees: $(VENV)/run.stamp ## train on syntax trees of the standard library's functions
 	$(PY) -m amp_runtime run configs/python_trees.yaml $(SET) $(ARGS)
+
+# The newest run is the one that was just trained. The test graphs are read here, and only here.
+babi15: $(VENV)/run.stamp ## train on bAbI task 15, then test (AMP_DATA=folder of the data)
+	$(PY) -m amp_runtime run configs/babi15.yaml $(SET) $(ARGS)
+	$(PY) -m amp_runtime evaluate last data.valid_path=babi15/test_15_graphs.txt data.valid=1000
+
+babi15-large: $(VENV)/run.stamp ## the same on generated graphs of 54 nodes
+	$(PY) -m amp_runtime run configs/babi15_large.yaml $(SET) $(ARGS)
+	$(PY) -m amp_runtime evaluate last seed=1000003 data.valid=1000
+
+qm9: $(VENV)/run.stamp ## train on the dipole moment of molecules (AMP_DATA=folder of the data)
+	$(PY) -m amp_runtime run configs/qm9.yaml $(SET) $(ARGS)
 
 ##@ Look before a run
 

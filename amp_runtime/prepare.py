@@ -176,6 +176,7 @@ def _graph(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Graph
         fields={name: field.spec for name, field in train.fields.items()},
         entries={name: len(words) for name, words in train.about.vocabularies.items()},
         vectors=train.about.vectors,
+        scales=train.about.scales,
         batch=config.data.batch,
         dtype=config.dtype,
         training=parts.training,

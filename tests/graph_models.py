@@ -11,6 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from amp_runtime.data.about import About
+from amp_runtime.data.dataset import Dataset
+from amp_runtime.data.graphs import Graphs
 from amp_runtime.graph import POSITION, Graph
 from amp_runtime.names import needs
 from amp_runtime.rows.spec import Array, Columns
@@ -116,6 +119,32 @@ def babi(lines: list[str]) -> list[Example]:
             source, kind, target = map(int, words)
             edges.append((source - 1, kind - 1, target - 1))
     return examples
+
+
+def typed_graphs(split: str, seed: int, *, train: int = 50, valid: int = 10) -> Dataset:
+    """Return random graphs of 1 to 6 nodes as our graph models take them; some have no edge."""
+    generator = np.random.default_rng([seed, split == "valid"])
+    n_nodes = generator.integers(1, 7, train if split == "train" else valid)
+    edges = [
+        (graph, source, int(generator.integers(N_EDGE_TYPES)), target)
+        for graph, n in enumerate(n_nodes)
+        for source in range(n)
+        for target in range(n)
+        if graph % 4 and generator.random() < 0.25
+    ]
+    table = np.array(edges).reshape(-1, 4)
+    n_edges = np.bincount(table[:, 0], minlength=len(n_nodes))
+    graphs = Graphs.of(n_nodes, n_edges, table[:, 1:])
+    total = int(n_nodes.sum())
+    return Dataset.from_columns(
+        {
+            "annotation": (generator.normal(size=(total, 2)), n_nodes),
+            **graphs.columns(np.arange(len(graphs))),
+            "label": generator.integers(0, n_nodes),
+            "target": generator.normal(size=len(graphs)),
+        },
+        about=About({"edge_type": tuple(map(str, range(N_EDGE_TYPES)))}),
+    )
 
 
 def graph_example(annotation: Array, edges: list[tuple[int, int, int]], label: int) -> Example:

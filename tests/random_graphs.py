@@ -293,6 +293,12 @@ class Maker:
         norm = self.graph.add("layer_norm", self.name("layer-norm"), stream.out, eps=0.1)
         self.put(norm, stream.width, stream.domain)
 
+    def add_pad(self, a: int, b: int, width: int) -> None:
+        stream = self.take(a)
+        wider = stream.width + b
+        pad = self.graph.add("pad", self.name("pad"), stream.out, features=wider)
+        self.put(pad, wider, stream.domain)
+
     def add_target_loss(self, a: int, b: int, width: int) -> None:
         """Two features against targets of the example, or of its token."""
         stream = self.take(a)
@@ -311,6 +317,7 @@ STEPS = (
     Maker.add_diamond, Maker.add_recurrence, Maker.add_visits, Maker.add_marked, Maker.add_loss,
     Maker.add_sink, Maker.add_split, Maker.add_flatmap, Maker.add_group, Maker.add_pairs,
     Maker.add_loss_over_rows, Maker.add_alike, Maker.add_layer_norm, Maker.add_target_loss,
+    Maker.add_pad,
 )  # fmt: skip
 
 

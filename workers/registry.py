@@ -26,6 +26,7 @@ _KINDS = {
     "linear": "workers.linear:Linear",
     "lstm": "workers.lstm:Lstm",
     "multiply": "workers.multiply:Multiply",
+    "pad": "workers.pad:Pad",
     "phi": "workers.phi:Phi",
     "relu": "workers.relu:Relu",
     "sigmoid": "workers.sigmoid:Sigmoid",

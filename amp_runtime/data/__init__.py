@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from amp_runtime.checking.function_options import function_options
 from amp_runtime.checking.rules import ConfigProblemsError, Problem
-from amp_runtime.data import babi15, list_reduction, pixels, python_trees, treebank
+from amp_runtime.data import babi15, list_reduction, pixels, python_trees, qm9, treebank
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import AmpError, DataError, nearest
 
@@ -31,6 +31,7 @@ SOURCES: Mapping[str, Source] = {
     "list_reduction": list_reduction.source,
     "pixels": pixels.source,
     "python_trees": python_trees.source,
+    "qm9": qm9.source,
     "treebank": treebank.source,
 }
 

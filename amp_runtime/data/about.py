@@ -17,12 +17,15 @@ class About:
             their number (`Graph.entries`), and predictions may be told in these words.
         vectors: {field: float array [values, features]}: what an embedding of its values
             may begin with (`Graph.vectors`).
+        scales: {field: {metric: what an absolute error of its values is multiplied by}}: for
+            values that were standardised, the error in units that say more (`Graph.scales`).
         notes: sentences for the user: what was left out, what was found.
     """
 
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     vectors: Mapping[str, Array] = field(default_factory=dict)
+    scales: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 SILENT = About()

@@ -23,6 +23,11 @@ from amp_runtime.data.paths import find_data_file
 from amp_runtime.errors import DataError
 from amp_runtime.rows.spec import Array, Int64
 
+ORIGIN = (
+    "these are text files of the bAbI tasks, qa15_basic-deduction_train.txt and _test.txt, or the "
+    "15_graphs.txt made of them that public implementations of gated graph networks hold; without "
+    "data.path graphs are generated"
+)
 EDGE_TYPES = ("is", "has_fear")
 MAX_NODES = 54
 
@@ -44,6 +49,7 @@ def source(
     seed: int,
     *,
     path: str | None = None,
+    valid_path: str | None = None,
     train: int = 1000,
     valid: int = 1000,
     species: int = 4,
@@ -67,6 +73,8 @@ def source(
         split: `train` or `valid`.
         seed: the run's; of generated graphs.
         path: a file; None: generated.
+        valid_path: another file, to validate on; None: valid graphs are held out of `path`.
+            For the end: `evaluate RUN data.valid_path=...` reads the graphs of a test.
         train, valid: how many graphs. Those of a file are shuffled, and valid ones come
             first, so that they stay the same when `train` changes.
         species, names: nodes of each generated graph, 54 in all at most. Each name has a
@@ -84,21 +92,26 @@ def source(
                 f"{name} is {value}; it must be at least {least}", fix=f"set data.{name}"
             )
     wanted = train if split == "train" else valid
-    if path is None:
+    of_its_own = path if split == "train" else valid_path or path
+    if of_its_own is None:
         stories = generate(wanted, np.random.default_rng([seed, split == "valid"]), species, names)
         return _dataset(stories, np.arange(wanted))
-    file = find_data_file(path)
+    file = find_data_file(of_its_own, ORIGIN)
     read = read_stories(file)
-    if train + valid > len(read.n_nodes):
+    # Both splits of one file: valid graphs first. Of two files: each from its beginning.
+    one_file = valid_path is None
+    first, needed = (valid if one_file else 0, train + valid if one_file else wanted)
+    if needed > len(read.n_nodes):
+        asked = f"train {train} + valid {valid}" if one_file else f"{split} {wanted}"
         raise DataError(
-            f"holds {len(read.n_nodes)} graphs, too few for train {train} + valid {valid}",
+            f"holds {len(read.n_nodes)} graphs, too few for {asked}",
             where=str(file),
             fix="lower data.train or data.valid",
         )
     graphs = Graphs.of(np.array(read.n_nodes), np.array(read.n_edges), _table(read.edges))
     stories = Stories(graphs, _table(read.questions))
     order = np.random.default_rng(split_seed).permutation(len(graphs))
-    return _dataset(stories, order[:valid] if split == "valid" else order[valid : valid + train])
+    return _dataset(stories, order[:valid] if split == "valid" else order[first : first + train])
 
 
 def generate(n: int, random: np.random.Generator, species: int, names: int) -> Stories:

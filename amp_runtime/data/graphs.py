@@ -37,6 +37,12 @@ class Graphs:
         counts = np.asarray(n_nodes, np.int32), np.asarray(n_edges, np.int32)
         return Graphs(*counts, edges[order].astype(np.int32))
 
+    @staticmethod
+    def undirected(n_nodes: Array, n_edges: Array, edges: Array) -> Graphs:
+        """Return graphs of edges that are stored once, and lead both ways, as one type."""
+        both = np.stack([edges, edges[:, ::-1]], axis=1).reshape(-1, 3)
+        return Graphs.of(n_nodes, 2 * np.asarray(n_edges, np.int64), both)
+
     def __len__(self) -> int:
         return len(self.n_nodes)
 

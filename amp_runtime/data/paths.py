@@ -42,7 +42,7 @@ def find_data_path(path: str | Path, origin: str = "") -> Path:
     )
 
 
-def find_data_file(path: str | Path) -> Path:
+def find_data_file(path: str | Path, origin: str = "") -> Path:
     """Return the absolute path of a data file; otherwise as `find_data_path`.
 
     Raises:
@@ -51,7 +51,7 @@ def find_data_file(path: str | Path) -> Path:
     for candidate in _candidates(path):
         if candidate.is_file():
             return candidate
-    found = find_data_path(path)
+    found = find_data_path(path, origin)
     raise MissingDataError(f"{found} is a folder, not a data file", fix="name a file in it")
 
 

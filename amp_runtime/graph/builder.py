@@ -108,6 +108,7 @@ class Graph:
         fields: {field: spec} of the data set's examples.
         entries: {field: how many values}, of fields of ids with a vocabulary.
         vectors: {field: [values, features]}, pre-trained vectors of the values of such fields.
+        scales: {field: {metric: factor of an absolute error of its values}}.
         batch: examples per instance.
         dtype: `float32` or `float64`, of parameters and floating payloads.
         training: defaults of `optimizer`, `update_every`, `min_update_frequency`.
@@ -125,6 +126,7 @@ class Graph:
         fields: Mapping[str, ArraySpec],
         entries: Mapping[str, int] | None = None,
         vectors: Mapping[str, Array] | None = None,
+        scales: Mapping[str, Mapping[str, float]] | None = None,
         batch: int = 1,
         dtype: str = "float32",
         training: Mapping[str, Any] | None = None,
@@ -133,6 +135,7 @@ class Graph:
         self.fields = dict(fields)
         self._entries = dict(entries or {})
         self._vectors = dict(vectors or {})
+        self._scales = dict(scales or {})
         self.batch = batch
         self.dtype = dtype
         self._kinds = kinds
@@ -169,6 +172,15 @@ class Graph:
         """
         self._field(field, "")
         return self._vectors.get(field)
+
+    def scales(self, field: str) -> Mapping[str, float]:
+        """Return {metric: factor of an absolute error of a field's values}, {} if none is told.
+
+        Raises:
+            GraphError: no such field.
+        """
+        self._field(field, "")
+        return self._scales.get(field, {})
 
     def begin(self, node: NodeHandle, **parameters: Array) -> None:
         """Let a node begin with these parameters, all it has, and not with drawn ones."""

@@ -17,12 +17,14 @@ from amp_runtime.checking.function_options import function_options
 from amp_runtime.checking.rules import ConfigProblemsError, Problem
 from amp_runtime.errors import AmpError, GraphError, nearest
 from amp_runtime.graph import Graph
-from amp_runtime.models import child_sum, mlp, rnn, tree_lstm
+from amp_runtime.models import child_sum, ggsnn, mlp, rnn, tree_lstm
 
 Builder: TypeAlias = Callable[..., None]
 
 BUILDERS: Mapping[str, Builder] = {
     "child_sum": child_sum.build,
+    "ggsnn_graph": ggsnn.regress_graph,
+    "ggsnn_node": ggsnn.select_node,
     "mlp": mlp.build,
     "rnn": rnn.build,
     "tree_lstm": tree_lstm.build,

@@ -236,6 +236,13 @@ def relu(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
 
 
 @kind
+def pad(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
+    ((name, x),) = row.payload.items()
+    y = functional.pad(x, (0, node.options["features"] - len(x)))
+    return [("y", Row(row.state, {name: y}))]
+
+
+@kind
 def tanh(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
     return [("y", row.become(torch.tanh(row.x)))]
 

@@ -80,6 +80,14 @@ MODELS = {
         "model": {"builder": "tests.graph_models:gated_graph"},
         "data": {"source": "tests.graph_models:graphs", "path": str(BABI), **SIZES},
     },
+    "ggsnn_node": {
+        "model": {"builder": "ggsnn_node", "steps": 3},
+        "data": {"source": "tests.graph_models:typed_graphs", **SIZES},
+    },
+    "ggsnn_graph": {
+        "model": {"builder": "ggsnn_graph", "hidden": 6, "steps": 2},
+        "data": {"source": "tests.graph_models:typed_graphs", **SIZES},
+    },
     "roots": {
         "model": {"builder": "tests.graph_models:tree_of_roots"},
         "data": {"source": "tests.graph_models:trees", **SIZES},
@@ -133,6 +141,8 @@ EVERY = [(model, optimizer) for model in MODELS for optimizer in OPTIMIZERS]
 IN_PROCESSES = [
     *((model, optimizer) for model in ("rnn", "mlp") for optimizer in OPTIMIZERS),
     *((model, "adam") for model in ("lstm", "graphs", "roots", "nodes", "child_sum")),
+    ("ggsnn_graph", "adam"),
+    ("ggsnn_node", "sgd"),
     ("tree_lstm", "sgd"),
     ("gru", "sgd"),
 ]

@@ -160,6 +160,25 @@ def test_a_file_is_shuffled_and_its_splits_do_not_overlap(tmp_path):
     assert nodes("valid") != nodes("valid", split_seed=1)
 
 
+def test_another_file_is_validated_on_and_training_graphs_stay(tmp_path):
+    for name, sizes in (("one", range(2, 8)), ("two", range(8, 11))):
+        chains = ["".join(f"{k} 2 {k + 1}\n" for k in range(1, n)) + f"? 1 1 {n}\n" for n in sizes]
+        (tmp_path / name).write_text("\n".join(chains))
+
+    def nodes(split, **options):
+        options = {"path": str(tmp_path / "one"), "valid_path": str(tmp_path / "two"), **options}
+        return sorted(load(split, **options).field("n_in").counts.tolist())
+
+    assert nodes("valid", train=6, valid=3) == [8, 9, 10]
+    assert nodes("train", train=6, valid=3) == [2, 3, 4, 5, 6, 7]
+    assert nodes("valid", path=None, train=5, valid=3) == [8, 9, 10]
+    assert nodes("train", path=None, train=5, valid=3) == [8] * 20  # generated: 4 questions each
+    with pytest.raises(DataError, match="two: holds 3 graphs, too few for valid 4"):
+        nodes("valid", train=6, valid=4)
+    with pytest.raises(DataError, match="one: holds 6 graphs, too few for train 7"):
+        nodes("train", train=7, valid=3)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -199,8 +218,8 @@ def test_options_out_of_range_are_refused(options, message):
         load(**options)
 
 
-def test_a_missing_file_is_named():
-    with pytest.raises(MissingDataError, match="nowhere"):
+def test_a_missing_file_is_named_with_where_such_files_are():
+    with pytest.raises(MissingDataError, match=r"nowhere.*qa15_basic-deduction_train\.txt"):
         load(path="nowhere")
 
 

@@ -127,6 +127,7 @@ CASES = {
     "lstm": Case("lstm", {"x": CELL}),
     "multiply": joined("multiply"),
     "multiply of two arrays": joined("multiply", "ab", TWO_ARRAYS),
+    "pad": Case("pad", {"x": floats(2, name="h")}, {"features": 5}),
     "phi": Case(
         "phi",
         {"start": TWO_ARRAYS, "again": TWO_ARRAYS},

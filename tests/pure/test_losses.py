@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kinds import answered, differences, f64, floats, make, only, rows, spec, structure
 
-from amp_runtime.errors import NodeError, PayloadShapeError, ShapeMismatchError
+from amp_runtime.errors import BadOptionError, NodeError, PayloadShapeError, ShapeMismatchError
 from amp_runtime.rows.message import Mode
 
 KINDS = ("squared_error", "sigmoid_cross_entropy")
@@ -29,6 +29,29 @@ def test_squared_error_is_that_worked_by_hand():
     found = answered(node.forward("x", rows([1, 2], x=[[3.0, 2.0], [-1.0, 0.5]]), Mode.TRAIN))
     assert found == {0: {"x": [4, 0]}, 1: {"x": [-2, 1]}}
     assert metrics(node) == {"loss": (4 + 1 + 0.25, 0), "absolute_error": (2 + 1 + 0.5, 4)}
+
+
+def test_the_absolute_error_is_told_in_further_units():
+    node = loss("squared_error", [[1.0, 2.0]], scaled={"error_debye": 1.5, "error_ratio": 15.0})
+    node.forward("x", rows(1, x=[[3.0, 2.5]]), Mode.TRAIN)
+    assert metrics(node)["absolute_error"] == (2.5, 2)
+    assert metrics(node)["error_debye"] == (3.75, 2)
+    assert metrics(node)["error_ratio"] == (37.5, 2)
+    assert set(metrics(node)) == set(node.metric_names(node.options))
+
+
+@pytest.mark.parametrize(
+    ("scaled", "message"),
+    [
+        ({"loss": 2.0}, "scaled: 'loss' is no name for a further metric"),
+        ({"error in debye": 2.0}, "'error in debye' is no name"),
+        ({"error": 0.0}, r"scaled.error: 0.0 is not above 0"),
+        ({"error": -1.0}, "scaled.error: -1.0 is not above 0"),
+    ],
+)
+def test_a_unit_that_is_none_is_refused(scaled, message):
+    with pytest.raises(BadOptionError, match=message):
+        loss("squared_error", [[1.0, 2.0]], scaled=scaled)
 
 
 def test_sigmoid_cross_entropy_is_that_worked_by_hand():
