@@ -3,6 +3,7 @@
 CONFIG := configs/list_reduction.yaml
 SET    :=
 RUN    := last
+FILE   :=
 NAME   :=
 ARGS   :=
 SEEDS  := 0 1 2 3 4
@@ -17,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 check graph kinds evaluate runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 check graph kinds evaluate predict runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
 
 ##@ Help
 
@@ -25,7 +26,7 @@ help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@printf '\nVariables: CONFIG=%s  SET="key=value ..."  RUN=%s  SEEDS="%s"  ARGS="options of the command"\n' \
+	@printf '\nVariables: CONFIG=%s  SET="key=value ..."  RUN=%s  FILE=  SEEDS="%s"  ARGS="options of the command"\n' \
 	  '$(CONFIG)' '$(RUN)' '$(SEEDS)'
 
 ##@ Train
@@ -80,6 +81,9 @@ runs: $(VENV)/run.stamp ## list all runs: when, how far, how well, how they ende
 
 evaluate: $(VENV)/run.stamp ## loss and metrics of RUN, forward only (SET='split=train data.path=...')
 	$(PY) -m amp_runtime evaluate '$(RUN)' $(SET) $(ARGS)
+
+predict: $(VENV)/run.stamp ## what RUN makes of the examples in FILE (SET=out=predictions.jsonl)
+	@$(PY) -m amp_runtime predict '$(RUN)' '$(FILE)' $(SET) $(ARGS)
 
 logs: $(VENV)/run.stamp ## print the workers' logs of RUN, merged by time
 	$(PY) -m amp_runtime logs $(RUN) $(ARGS)

@@ -19,6 +19,7 @@ from amp_runtime.commands import (
     graph,
     kinds,
     logs,
+    predict,
     report,
     run,
     runs,
@@ -31,6 +32,7 @@ from amp_runtime.processes.signals import as_error
 VERBS: Mapping[str, ModuleType] = {
     "run": run,
     "evaluate": evaluate,
+    "predict": predict,
     "check": check,
     "graph": graph,
     "runs": runs,

@@ -93,7 +93,7 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
     _check_same_fields(train, valid)
     wiring, parameters = _wiring(parts, train, config, kinds)
     for dataset in (train, valid):
-        _check_state_fits(config, wiring, dataset)
+        check_state_fits(config, wiring, dataset)
     _check_target(config, wiring, kinds)
     settings = controller_settings(config)
     return Prepared(config, wiring, train, valid, settings, parameters or None)
@@ -239,7 +239,7 @@ def _check_same_fields(train: Dataset, valid: Dataset) -> None:
             )
 
 
-def _check_state_fits(config: Config, wiring: Wiring, dataset: Dataset) -> None:
+def check_state_fits(config: Config, wiring: Wiring, dataset: Dataset) -> None:
     """Assert that what examples put into state columns fits the bits declared for them.
 
     Raises:

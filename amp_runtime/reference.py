@@ -7,11 +7,12 @@ every message on at once. Deterministic: two runs are equal to the bit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker
 from amp_runtime.control.controller import Controller, ControllerSettings
 from amp_runtime.control.parameters import NodeParameters
+from amp_runtime.control.predicted import Predicted
 from amp_runtime.control.stages import StageResult
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import InvariantError
@@ -26,6 +27,7 @@ class Reference:
 
     Args:
         on_stage: called with each stage's result.
+        on_predicted: called with the predictions of an evaluation, piece by piece.
         parameters: {node: {parameter: array}} to begin with; None: freshly drawn ones.
     """
 
@@ -38,15 +40,22 @@ class Reference:
         settings: ControllerSettings,
         on_stage: Callable[[StageResult], None] = lambda result: None,
         parameters: NodeParameters | None = None,
+        on_predicted: Callable[[Predicted], None] = lambda predicted: None,
     ) -> None:
         peer_of = [1] * len(wiring.nodes)
         host_settings = HostSettings(
-            peer_of, settings.seed, settings.verify, settings.schedule, settings.update_every
+            peer_of,
+            settings.seed,
+            settings.verify,
+            settings.schedule,
+            settings.update_every,
+            settings.evaluation,
         )
         self.controller = Controller(wiring, train, valid, settings, peer_of, parameters=parameters)
         self.host = NodeHost(wiring, kinds, host_settings, peer=1)
         self.results: list[StageResult] = []
         self._on_stage = on_stage
+        self._on_predicted = on_predicted
         self._actions: deque[Action] = deque()
         self._finished: Finished | None = None
         self._ticks = 0
@@ -70,6 +79,7 @@ class Reference:
                 assert out.peer == CONTROLLER
                 self._act(self.controller.on_answers(out.message, self._now()))
             self.host.settle()
+            self._reply(self.host.take_predictions())
         return self._finished
 
     def _now(self) -> float:
@@ -88,6 +98,8 @@ class Reference:
                 case StageDone(result=result):
                     self.results.append(result)
                     self._on_stage(result)
+                case Tell(predicted=predicted):
+                    self._on_predicted(predicted)
                 case Finished() as finished:
                     self._finished = finished
 
@@ -100,5 +112,8 @@ class Reference:
             case _:
                 self.host.settle()
                 replies = self.host.on_record(record)
-        for reply in replies:
+        self._reply(replies)
+
+    def _reply(self, records: Sequence[Record]) -> None:
+        for reply in records:
             self._actions.extend(self.controller.on_record(reply, self._now()))

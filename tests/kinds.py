@@ -14,7 +14,7 @@ import pytest
 
 from amp_runtime.checking.options import validate_options
 from amp_runtime.errors import UnmatchedBackwardError
-from amp_runtime.nodes.node import Node, NodeContext
+from amp_runtime.nodes.node import Evaluation, Node, NodeContext
 from amp_runtime.nodes.updates import UpdatePolicy
 from amp_runtime.rows.message import Answer, Emission, Rows
 from amp_runtime.rows.spec import INSTANCE, Array, ArraySpec, PortSpec, StateSchema
@@ -96,6 +96,7 @@ def make(
     wants: Sequence[str] | None = None,
     arena: StructureArena | None = None,
     verify: bool = False,
+    evaluation: Evaluation = Evaluation.METRICS,
     seed: int = 0,
     updates: UpdatePolicy | None = None,
     optimizer: Mapping[str, Any] | None = None,
@@ -126,6 +127,7 @@ def make(
         seed=seed,
         structure=arena or StructureArena({}),
         verify=verify,
+        evaluation=evaluation,
         updates=updates or UpdatePolicy(min_update_frequency=1_000_000),
         optimizer=optimizer or {"name": "sgd", "lr": 0.1},
         **(training or {}),

@@ -16,10 +16,11 @@ from typing import Any
 
 from wire_frames import as_bytes
 
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker
 from amp_runtime.control.controller import Controller, ControllerSettings
 from amp_runtime.control.lifecycle import ControllerStatus
 from amp_runtime.control.parameters import NodeParameters
+from amp_runtime.control.predicted import Predicted
 from amp_runtime.control.stages import StageResult
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph.wiring import Wiring
@@ -73,6 +74,7 @@ class ScriptedRun:
     random: random.Random
     delivery: Delivery
     results: list[StageResult] = field(default_factory=list)
+    predicted: list[Predicted] = field(default_factory=list)
     finished: Finished | None = None
     after_event: Callable[[], None] = lambda: None
     channels: dict[int, Channels] = field(default_factory=dict)
@@ -99,7 +101,12 @@ class ScriptedRun:
             for p in (CONTROLLER, *peers)
         }
         host_settings = HostSettings(
-            peer_of, settings.seed, settings.verify, settings.schedule, settings.update_every
+            peer_of,
+            settings.seed,
+            settings.verify,
+            settings.schedule,
+            settings.update_every,
+            settings.evaluation,
         )
         hosts = {
             p: NodeHost(
@@ -187,6 +194,8 @@ class ScriptedRun:
         for out in host.work() or ():
             self._send_message(peer, out.peer, out.message)
         host.settle()
+        for record in host.take_predictions():
+            self._send(peer, CONTROLLER, Lane.CONTROL, record)
 
     def _deliver(self, channel: Channel, now: float) -> None:
         _, receiver, lane = channel
@@ -222,6 +231,8 @@ class ScriptedRun:
                     self._send_message(CONTROLLER, peer, message)
                 case StageDone(result=result):
                     self.results.append(result)
+                case Tell(predicted=predicted):
+                    self.predicted.append(predicted)
                 case Finished():
                     self.finished = action
 

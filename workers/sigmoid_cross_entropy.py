@@ -5,20 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 from amp_runtime.errors import NodeError
+from amp_runtime.nodes.node import single
 from amp_runtime.nodes.statistics import Metrics, MetricSum
 from amp_runtime.nodes.target_loss import TargetLoss
 from amp_runtime.rows.message import Payload, Rows
+from amp_runtime.rows.spec import Array
 
 
 class SigmoidCrossEntropy(TargetLoss):
     """Input `x` {one array of floats: [rows, ...]}, logits; the target, 0 to 1, is structure.
 
     Metrics: `loss` per example, `accuracy` over rows and features (both above a half, or
-    neither).
+    neither). Predictions: `probabilities`, and `<target>`: 1 for those above a half, else 0.
     """
 
     kind = "sigmoid_cross_entropy"
     metrics = ("loss", "accuracy")
+
+    def predictions(self, rows: Rows) -> Payload:
+        x = single(rows.payload)
+        return {self.options.target: x > 0, "probabilities": _sigmoid(x)}
 
     def measure(self, rows: Rows, wants_gradient: bool) -> tuple[Metrics, Payload | None]:
         ((name, x),) = rows.payload.items()
@@ -36,4 +42,9 @@ class SigmoidCrossEntropy(TargetLoss):
         }
         if not wants_gradient:
             return metrics, None
-        return metrics, {name: (np.tanh(x / 2) + 1) / 2 - target}
+        return metrics, {name: _sigmoid(x) - target}
+
+
+def _sigmoid(x: Array) -> Array:
+    found: Array = (np.tanh(x / 2) + 1) / 2
+    return found

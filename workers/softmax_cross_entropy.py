@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import numpy as np
 
 from amp_runtime.errors import NodeError, ShapeMismatchError
+from amp_runtime.names import resolve, structure_fields
+from amp_runtime.nodes.end import PredictionForm
 from amp_runtime.nodes.loss import Loss, check_index
-from amp_runtime.nodes.node import NodeContext
+from amp_runtime.nodes.node import NodeContext, single
 from amp_runtime.nodes.statistics import Metrics, MetricSum
 from amp_runtime.rows.message import Payload, Rows
 from amp_runtime.rows.spec import Array, PortSpec
@@ -21,6 +23,7 @@ class SoftmaxCrossEntropy(Loss):
     """Input `x` {one array: [rows, classes]}; the label of a row is structure.
 
     Metrics: `loss` per example, `accuracy` over rows, and those that `accuracies` names.
+    Predictions: the most probable `<label>`, `probabilities` of all.
     """
 
     kind = "softmax_cross_entropy"
@@ -67,6 +70,15 @@ class SoftmaxCrossEntropy(Loss):
     def fields(cls, options: Any) -> Sequence[str]:
         return (options.label,)
 
+    @classmethod
+    def label_fields(cls, options: Any) -> Sequence[str]:
+        functions = [resolve(f, what="a function") for f in cls.state_functions(options)]
+        return (options.label, *(field for f in functions for field in structure_fields(f)))
+
+    @classmethod
+    def prediction_form(cls, options: Any) -> PredictionForm:
+        return PredictionForm(options.index is not None, ids={options.label: options.label})
+
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
         (array,) = context.inputs["x"].arrays.values()
@@ -95,6 +107,12 @@ class SoftmaxCrossEntropy(Loss):
         probability /= total
         probability[order, label] -= 1
         return metrics, {name: probability}
+
+    def predictions(self, rows: Rows) -> Payload:
+        x = single(rows.payload)
+        probability = np.exp(x - x.max(axis=1, keepdims=True))
+        probability /= probability.sum(axis=1, keepdims=True)
+        return {self.options.label: x.argmax(axis=1), "probabilities": probability}
 
     def _labels(self, rows: Rows, n_classes: int) -> Array:
         label = self.target(rows, self.options.label, self.options.index)

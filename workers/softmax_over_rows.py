@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from amp_runtime.errors import NodeError, ShapeMismatchError
+from amp_runtime.nodes.end import PredictionForm
 from amp_runtime.nodes.loss import Loss, check_index
 from amp_runtime.nodes.node import NodeContext, single
 from amp_runtime.nodes.statistics import Metrics, MetricSum
@@ -25,6 +26,8 @@ class SoftmaxOverRows(Loss):
     when all have come.
 
     Metrics: `loss` per example, `accuracy` over examples.
+    Predictions: `<label>`, the number of the most probable row of the example, and the
+    `probability` of each.
     """
 
     kind = "softmax_over_rows"
@@ -54,6 +57,14 @@ class SoftmaxOverRows(Loss):
     def fields(cls, options: Any) -> Sequence[str]:
         return (options.label, options.count)
 
+    @classmethod
+    def label_fields(cls, options: Any) -> Sequence[str]:
+        return (options.label,)
+
+    @classmethod
+    def prediction_form(cls, options: Any) -> PredictionForm:
+        return PredictionForm(of_example=(options.label,), ids={options.label: options.label})
+
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
         self._schema = context.inputs["x"].schema
@@ -82,12 +93,12 @@ class SoftmaxOverRows(Loss):
         starts = run_starts(self._keys(rows))
         counts = np.diff(starts, append=len(rows))
         label = self._labels(rows, starts, counts)
-        shifted = logits - np.repeat(np.maximum.reduceat(logits, starts), counts)
+        largest = np.maximum.reduceat(logits, starts)
+        shifted = logits - np.repeat(largest, counts)
         probability = np.exp(shifted)
         total = np.add.reduceat(probability, starts)
         losses = np.log(total) - shifted[starts + label]
-        number = np.where(shifted == 0, ranges(np.zeros(len(starts)), counts), len(rows))
-        correct = np.minimum.reduceat(number, starts) == label
+        correct = _first_largest(logits, largest, starts, counts) == label
         metrics = {
             "loss": MetricSum(float(losses.sum(dtype=np.float64))),
             "accuracy": MetricSum(float(correct.sum()), len(starts)),
@@ -97,6 +108,16 @@ class SoftmaxOverRows(Loss):
         probability /= np.repeat(total, counts)
         probability[starts + label] -= 1
         return metrics, {self._name: probability[:, None]}
+
+    def predictions(self, rows: Rows) -> Payload:
+        logits = single(rows.payload)[:, 0]
+        starts = run_starts(self._keys(rows))
+        counts = np.diff(starts, append=len(rows))
+        largest = np.maximum.reduceat(logits, starts)
+        probability = np.exp(logits - np.repeat(largest, counts))
+        probability /= np.repeat(np.add.reduceat(probability, starts), counts)
+        chosen = _first_largest(logits, largest, starts, counts)
+        return {self.options.label: np.repeat(chosen, counts), "probability": probability}
 
     def _complete(self, rows: Rows) -> Rows:
         """Keep `rows`; return all rows of the examples that are complete now, by number."""
@@ -143,3 +164,11 @@ class SoftmaxOverRows(Loss):
                 fix="a label is the number of one of the rows of its example",
             )
         return label
+
+
+def _first_largest(logits: Array, largest: Array, starts: Int64, counts: Int64) -> Int64:
+    """Return for each example the number of the first of its rows with the `largest` logit."""
+    is_largest = logits == np.repeat(largest, counts)
+    number = np.where(is_largest, ranges(np.zeros(len(starts)), counts), len(logits))
+    found: Int64 = np.minimum.reduceat(number, starts)
+    return found

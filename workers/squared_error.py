@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from amp_runtime.nodes.node import single
 from amp_runtime.nodes.statistics import Metrics, MetricSum
 from amp_runtime.nodes.target_loss import TargetLoss
 from amp_runtime.rows.message import Payload, Rows
@@ -18,6 +19,7 @@ class SquaredError(TargetLoss):
 
     Metrics: `loss` per example, `absolute_error`: the mean over rows and features, and
     those that `scaled` names.
+    Predictions: `<target>`, what came in its place.
     """
 
     kind = "squared_error"
@@ -40,6 +42,9 @@ class SquaredError(TargetLoss):
     @classmethod
     def metric_names(cls, options: Any) -> Sequence[str]:
         return (*super().metric_names(options), *options.scaled)
+
+    def predictions(self, rows: Rows) -> Payload:
+        return {self.options.target: single(rows.payload)}
 
     def measure(self, rows: Rows, wants_gradient: bool) -> tuple[Metrics, Payload | None]:
         ((name, x),) = rows.payload.items()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from amp_runtime.control.predicted import Predicted
 from amp_runtime.control.stages import StageResult
 from amp_runtime.nodes.statistics import WorkerReport
 from amp_runtime.rows.message import Message
@@ -37,6 +38,13 @@ class StageDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    """Some examples of a stage are predicted; they come in order, the stage's end last."""
+
+    predicted: Predicted
+
+
+@dataclass(frozen=True, slots=True)
 class Warn:
     """Something that the user should know while the run goes on; told once."""
 
@@ -58,4 +66,4 @@ class Finished:
     reports: Mapping[int, WorkerReport]
 
 
-Action: TypeAlias = ToWorker | Inject | StageDone | Warn | Finished
+Action: TypeAlias = ToWorker | Inject | StageDone | Tell | Warn | Finished

@@ -15,16 +15,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker, Warn
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker, Warn
 from amp_runtime.control.feed import Feed, Injection, mean_rows_per_example
 from amp_runtime.control.in_flight import InFlight, Retirement
 from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
 from amp_runtime.control.parameters import NodeParameters, check_nodes
+from amp_runtime.control.predicted import Inbox
 from amp_runtime.control.stages import Progress, Split, StageResult, Tally, Target
 from amp_runtime.control.stall import who_owes
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import ConfigError, LifecycleError, StallError, WireError, nearest
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring, fields_of
+from amp_runtime.nodes.node import Evaluation
 from amp_runtime.nodes.statistics import ChannelCounts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Direction, Message, Mode
@@ -39,6 +41,7 @@ from amp_runtime.wire.protocol import (
     Link,
     Linked,
     Parameters,
+    Predictions,
     Record,
     Retired,
     SendParameters,
@@ -64,6 +67,9 @@ class ControllerSettings:
         max_active_rows: None: 4 x max_active_keys x the mean rows of an instance.
         update_every: examples per step under the synchronous schedule.
         evaluate: go through this split once, forward only, instead of training.
+        evaluation: whether ends of the graph measure examples, predict, or both.
+        most_prediction_bytes: when so many wait to be complete, nothing is injected until
+            they are, and handed on.
         start_timeout_s: longest time until the next worker is ready.
         stall_timeout_s: longest time without a retirement or an awaited record.
     """
@@ -80,6 +86,8 @@ class ControllerSettings:
     target: Target | None = None
     verify: bool = False
     evaluate: Split | None = None
+    evaluation: Evaluation = Evaluation.METRICS
+    most_prediction_bytes: int = 64 << 20
     start_timeout_s: float = 30.0
     stall_timeout_s: float = 120.0
 
@@ -142,6 +150,14 @@ class Controller:
             for node, peer in zip(wiring.nodes, peer_of, strict=True)
             if node.parameterised
         }
+        predicting = settings.evaluation.predicts
+        ends = {
+            node.name: (node, peer)
+            for node, peer in zip(wiring.nodes, peer_of, strict=True)
+            if predicting and node.is_end
+        }
+        self._peer_of_end = {name: peer for name, (_, peer) in ends.items()}
+        self._inbox = Inbox({name: node for name, (node, _) in ends.items()}, wiring.batch)
         if parameters is not None:
             # Who evaluates wants none drawn; who trains may begin with some of them given.
             complete = settings.evaluate is not None
@@ -159,6 +175,7 @@ class Controller:
         self._began = now
         self._barrier = 0
         self._flushing_step = False
+        self._emptying_inbox = False
         self._setting_parameters = False
         self._stop_reason = ""
         self._why = ""
@@ -217,6 +234,14 @@ class Controller:
                 missing = self._parameterised.keys() - self._parameters.keys()
                 self._waiting_for = {self._parameterised[node] for node in missing}
                 return [] if missing else self._finish()
+            case Predictions(worker=worker, node=node):
+                self._life.require(
+                    ControllerStatus.RUNNING, ControllerStatus.BARRIER, event="predictions"
+                )
+                if self._peer_of_end.get(node) != worker + 1:
+                    raise LifecycleError(f"worker {worker} sent predictions of {node!r} unasked")
+                self._inbox.add(record)
+                return []
             case _:
                 raise LifecycleError(f"record {record.verb!r} is not for the controller")
 
@@ -391,6 +416,7 @@ class Controller:
             dict(self.reports),
             Tally.since(self.reports),
         )
+        self._inbox.begin(self._next_instance)
         self._last_progress = now
 
     def _dataset(self, split: Split) -> Dataset:
@@ -417,6 +443,12 @@ class Controller:
             self._life.to(ControllerStatus.RUNNING)
             return self._inject(now)
         actions: list[Action] = []
+        if stage is not None and self._peer_of_end and stage.mode is Mode.EVALUATE:
+            actions.append(Tell(self._inbox.take(stage.tally.examples)))
+        if self._emptying_inbox:
+            self._emptying_inbox = False
+            self._life.to(ControllerStatus.RUNNING)
+            return actions + self._inject(now)
         if stage is not None:
             result = stage.tally.result(
                 stage.split,
@@ -492,7 +524,8 @@ class Controller:
         stage = self._current_stage()
         actions: list[Action] = []
         stopping = bool(self._stop_reason) or self._time_is_up(stage, now)
-        while not stopping:
+        full = self._inbox.n_bytes >= self.settings.most_prediction_bytes
+        while not stopping and not full:
             n_rows, n_examples = stage.feed.upcoming()
             if not len(n_rows):
                 break
@@ -514,6 +547,9 @@ class Controller:
             return actions
         self.in_flight.assert_drained()
         ended = stopping or not len(stage.feed.upcoming()[0])
+        if full and not ended:
+            self._emptying_inbox = True
+            return actions + self._ask_barrier(Barrier(self._barrier + 1))
         step = stage.step_examples if self._synchronous(stage) else 0
         if step and not ended:
             self._flushing_step = True

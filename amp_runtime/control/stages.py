@@ -17,6 +17,8 @@ from amp_runtime.rows.spec import Int64
 class Split(enum.StrEnum):
     TRAIN = "train"
     VALID = "valid"
+    FILE = "file"
+    """Examples that are neither trained on nor held out: of a file, to predict."""
 
 
 @dataclass(frozen=True, slots=True)

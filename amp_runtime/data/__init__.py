@@ -11,15 +11,23 @@ already. The keys under `data:` in the config are its keyword options.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from amp_runtime.checking.function_options import function_options
 from amp_runtime.checking.rules import ConfigProblemsError, Problem
 from amp_runtime.data import babi15, list_reduction, pixels, python_trees, qm9, treebank
 from amp_runtime.data.dataset import Dataset
+from amp_runtime.data.json_lines import ExampleForm, is_json_lines, read_json_lines
+from amp_runtime.data.paths import find_data_path
 from amp_runtime.errors import AmpError, DataError, nearest
+
+Reader: TypeAlias = Callable[
+    [Path, ExampleForm, Mapping[str, Sequence[str]], Mapping[str, Any]], Dataset
+]
+"""(file, what an example must hold, vocabularies of the run, options of its source)."""
 
 Source: TypeAlias = Callable[..., Iterable[Mapping[str, Any]] | Dataset]
 
@@ -34,6 +42,11 @@ SOURCES: Mapping[str, Source] = {
     "qm9": qm9.source,
     "treebank": treebank.source,
 }
+
+READERS: Mapping[str, Reader] = {
+    "list_reduction": list_reduction.read,
+}
+"""Files to predict, in the own form of a source; any source's may be JSON lines."""
 
 
 def check_source(
@@ -95,6 +108,31 @@ def load_split(
         where=place,
         fix="yield one dict an example, or return a list of dicts or a Dataset",
     )
+
+
+def read_examples(
+    source: str,
+    options: Mapping[str, Any],
+    path: str | Path,
+    form: ExampleForm,
+    vocabularies: Mapping[str, Sequence[str]],
+) -> Dataset:
+    """Return the examples of a file, which need no labels, to predict.
+
+    Args:
+        source, options: the config's `data:`, of the run that learned.
+        path: a file of JSON lines, or one in the source's own form (`READERS`).
+        vocabularies: what ids stood for in the run.
+    Raises:
+        MissingDataError: there is no such file.
+        DataError: it is wrong; names file and line.
+    """
+    found = find_data_path(path, setting="FILE")
+    if found.is_file() and is_json_lines(found):
+        return read_json_lines(found, form, vocabularies)
+    if (read := READERS.get(source)) is None:
+        raise DataError("is no file of JSON lines", where=str(found), fix=str(form))
+    return read(found, form, vocabularies, options)
 
 
 def _line_within(function: Source, error: Exception) -> str:

@@ -10,20 +10,25 @@ Source: AMPNet, arXiv:1705.09786, the list reduction data set.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge
 
 from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
+from amp_runtime.data.json_lines import ExampleForm
+from amp_runtime.data.paths import text_lines
+from amp_runtime.errors import DataError, nearest
 from amp_runtime.rows.spec import Array, Int32
 
 N_DIGITS = 10
 OPERATORS = ("mean", "alternating", "range", "length")
 N_TOKENS = N_DIGITS + len(OPERATORS)
 N_LABELS = 10
+_FORM = "a line is an operator and digits, as in `range 4 9 1`, or `12 4 9 1`; or JSON"
 ABOUT = About({"tokens": (*"0123456789", *OPERATORS), "label": tuple("0123456789")})
 
 
@@ -59,6 +64,41 @@ def source(
         {"tokens": (tokens[present], 1 + lengths), "label": answers(operators, digits, lengths)},
         about=ABOUT,
     )
+
+
+def read(
+    file: Path,
+    form: ExampleForm,
+    vocabularies: Mapping[str, Sequence[str]],
+    options: Mapping[str, Any],
+) -> Dataset:
+    """Return the lists of a file, one a line, to be answered: `range 4 9 1` or `12 4 9 1`.
+
+    Raises:
+        DataError: no list, or a line that is none; names file and line.
+    """
+    ids = {word: number for number, word in enumerate(ABOUT.vocabularies["tokens"])}
+    ids |= {str(number): number for number in range(N_TOKENS)}
+    tokens: list[int] = []
+    counts: list[int] = []
+    for number, line in text_lines(file):
+        words = line.split()
+        for word in words:
+            if word not in ids:
+                raise DataError(
+                    f"{word[:40]!r} is no token{nearest(word, ids)}",
+                    where=f"{file}:{number}",
+                    fix=_FORM,
+                )
+        numbers = [ids[word] for word in words]
+        if len(numbers) < 2 or numbers[0] < N_DIGITS or max(numbers[1:]) >= N_DIGITS:
+            raise DataError("is no list", where=f"{file}:{number}", fix=_FORM)
+        tokens += numbers
+        counts.append(len(numbers))
+    if not counts:
+        raise DataError("holds no list", where=str(file), fix=_FORM)
+    columns = {"tokens": (np.array(tokens, np.int32), np.array(counts))}
+    return Dataset.from_columns(columns, where=str(file))
 
 
 def answer(operator: int, digits: Sequence[int]) -> int:

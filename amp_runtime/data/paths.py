@@ -21,13 +21,14 @@ def data_folder() -> Path:
     return Path(os.environ.get("AMP_DATA") or DEFAULT_FOLDER).expanduser()
 
 
-def find_data_path(path: str | Path, origin: str = "") -> Path:
+def find_data_path(path: str | Path, origin: str = "", setting: str = "data.path") -> Path:
     """Return the absolute path of a data file, or of a folder of them.
 
     A relative path is looked up in the current directory, then in `data_folder()`.
 
     Args:
         origin: where such a file comes from, for the error.
+        setting: what names the file, for the error.
     Raises:
         MissingDataError: there is none; says where it was looked for.
     """
@@ -35,7 +36,7 @@ def find_data_path(path: str | Path, origin: str = "") -> Path:
     for candidate in candidates:
         if candidate.exists():
             return candidate
-    fix = "set data.path to the file, or AMP_DATA to the folder that a relative path starts from"
+    fix = f"set {setting} to the file, or AMP_DATA to the folder that a relative path starts from"
     raise MissingDataError(
         f"no data file {' nor '.join(map(str, candidates))}",
         fix=f"{origin}; or {fix}" if origin else fix,
@@ -92,3 +93,23 @@ def open_data_file(path: Path) -> Iterator[IO[bytes]]:
             raise DataError(
                 f"has a damaged gzip stream ({error})", where=str(path), fix="fetch it again"
             ) from error
+
+
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text in UTF-8, gzip or not, with their numbers; empty ones not.
+
+    Raises:
+        MissingDataError, DataError: as `open_data_file`; or a line that is not UTF-8.
+    """
+    with open_data_file(path) as stream:
+        for number, raw in enumerate(stream, start=1):
+            try:
+                line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"holds {raw[error.start : error.start + 4]!r}: not UTF-8",
+                    where=f"{path}:{number}",
+                    fix="write the file in UTF-8",
+                ) from error
+            if line.strip():
+                yield number, line

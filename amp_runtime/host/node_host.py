@@ -20,7 +20,8 @@ import numpy as np
 from amp_runtime.errors import AmpError, InvariantError, NodeError, WireError
 from amp_runtime.graph.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_of
 from amp_runtime.host.row_queues import RowQueues
-from amp_runtime.nodes.node import Kinds, Node, NodeContext
+from amp_runtime.nodes.end import End
+from amp_runtime.nodes.node import Evaluation, Kinds, Node, NodeContext
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.statistics import MetricSum, NodeReport, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule, UpdatePolicy
@@ -43,12 +44,16 @@ from amp_runtime.wire.protocol import (
     Acknowledged,
     Barrier,
     Parameters,
+    Predictions,
     Record,
     Retired,
     SendParameters,
     SetParameters,
     Structure,
 )
+
+PREDICTION_BYTES = 256 << 10
+"""A node hands on its predictions when they are so large: they are no part of any answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class HostSettings:
     Attributes:
         peer_of: peer number by node number; the controller is peer 0.
         update_every: examples per update, for nodes that do not say otherwise.
+        evaluation: what ends of the graph make of rows in evaluation.
     """
 
     peer_of: Sequence[int]
@@ -65,6 +71,7 @@ class HostSettings:
     verify: bool = False
     schedule: Schedule = Schedule.ASYNCHRONOUS
     update_every: int = 100
+    evaluation: Evaluation = Evaluation.METRICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +186,7 @@ class NodeHost:
             seed=self._settings.seed,
             structure=self.arena,
             verify=self._settings.verify,
+            evaluation=self._settings.evaluation,
         )
         if spec.parameterised:
             policy = UpdatePolicy(
@@ -284,7 +292,7 @@ class NodeHost:
                     node.on_retired(instances, n_examples)
                 return []
             case Barrier():
-                return [self._barrier(record)]
+                return [*self.take_predictions(0), self._barrier(record)]
             case SetParameters(node=name, arrays=arrays):
                 self._parameterised(name).set_parameters(arrays)
                 return []
@@ -295,6 +303,26 @@ class NodeHost:
                 ]
             case _:
                 raise WireError(f"record {record.verb!r} is not for the nodes of a worker")
+
+    def take_predictions(self, at_least_bytes: int = PREDICTION_BYTES) -> list[Predictions]:
+        """Return what nodes have predicted, of those that keep so much."""
+        records: list[Predictions] = []
+        for node in self.nodes.values():
+            if isinstance(node, End) and node.predicted.n_bytes >= at_least_bytes:
+                records += self._predictions(node)
+        return records
+
+    def _predictions(self, node: End) -> Iterator[Predictions]:
+        """Yield all that a node has predicted, in records of a bounded size."""
+        n_bytes, taken = node.predicted.n_bytes, node.predicted.take()
+        if taken is None:
+            return
+        state, arrays = taken
+        some = max(PREDICTION_BYTES * len(state) // n_bytes, 1)
+        for first in range(0, len(state), some):
+            cut = slice(first, first + some)
+            by_name = {name: array[cut] for name, array in arrays.items()}
+            yield Predictions(self.peer - 1, node.name, {"#state": state[cut], **by_name})
 
     def _in_turn(self) -> Iterator[Parameterised]:
         for node in self.parameterised():

@@ -11,9 +11,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker, Warn
+from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker, Warn
 from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
+from amp_runtime.control.predicted import Predicted
 from amp_runtime.control.stages import StageResult
 from amp_runtime.errors import AmpError
 from amp_runtime.graph.placement import Placement
@@ -40,6 +41,7 @@ class ControllerLoop:
 
     Args:
         on_stage: called with each stage's result.
+        on_predicted: called with the predictions of an evaluation, piece by piece.
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class ControllerLoop:
         folder: RunFolder,
         console: Console,
         on_stage: Callable[[StageResult], None] = lambda result: None,
+        on_predicted: Callable[[Predicted], None] = lambda predicted: None,
     ) -> None:
         self._prepared = prepared
         self._placement = placement
         self._folder = folder
         self._console = console
         self._on_stage = on_stage
+        self._on_predicted = on_predicted
         self._finished: Finished | None = None
         self._faults: list[Fault] = []
         self._stop_asked = 0.0
@@ -84,6 +88,7 @@ class ControllerLoop:
             verify=config.verify,
             schedule=config.training.schedule,
             update_every=config.training.update_every,
+            evaluation=self._prepared.settings.evaluation.value,
             folder=str(config.folder),
             socket_directory=directory.path,
             controller_pid=os.getpid(),
@@ -189,6 +194,8 @@ class ControllerLoop:
                     )
                     self._folder.add_stage(result)
                     self._on_stage(result)
+                case Tell(predicted=predicted):
+                    self._on_predicted(predicted)
                 case Warn(text=text):
                     self._console.say(f"warning: {text}")
                 case Finished():

@@ -14,7 +14,7 @@ import traceback
 from amp_runtime.errors import AmpError, WorkerFaultError, blamed
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
 from amp_runtime.host.node_host import HostSettings, NodeHost
-from amp_runtime.nodes.node import Kinds
+from amp_runtime.nodes.node import Evaluation, Kinds
 from amp_runtime.nodes.statistics import Histogram, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.output.log import Log
@@ -62,7 +62,12 @@ class WorkerLoop:
         self._place = plan.placement.workers[worker]
         peer, peer_of = worker + 1, plan.placement.peer_of()
         settings = HostSettings(
-            peer_of, plan.seed, plan.verify, Schedule(plan.schedule), plan.update_every
+            peer_of,
+            plan.seed,
+            plan.verify,
+            Schedule(plan.schedule),
+            plan.update_every,
+            Evaluation(plan.evaluation),
         )
         self._host = NodeHost(plan.wiring, kinds, settings, peer, facts=self._facts)
         endpoint = Endpoint(SocketDirectory.open(plan.socket_directory), peer)
@@ -100,6 +105,8 @@ class WorkerLoop:
             for out in outgoing:
                 self._link.send_message(out.peer, out.message)
             self._host.settle()
+            for record in self._host.take_predictions():
+                self._link.send_record(CONTROLLER, record)
         now = time.monotonic()
         if now - self._last_status >= STATUS_EVERY_S:
             self._last_status = now

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from amp_runtime.errors import ShapeMismatchError, nearest
-from amp_runtime.nodes.node import Node, NodeContext
+from amp_runtime.nodes.end import End
+from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.statistics import Metrics, MetricSum, add_metrics
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
-from amp_runtime.rows.spec import Array, Columns, PortSpec, StateSchema
+from amp_runtime.rows.spec import Array, Columns, StateSchema
 
 
-class Loss(Node):
+class Loss(End):
     """Answers each row at once: with dL/dx in training, with null in evaluation.
 
     Losses sum over their rows. A kind writes
 
         measure(rows, wants_gradient) -> (metrics of these rows, dL/dx or None)
+        predictions(rows) -> {name: [rows, ...]}, without a look at the labels
+        label_fields(options) -> the fields that only `measure` needs
 
     Class attributes:
         metrics: names of all that `measure` returns; see `metric_names`.
@@ -26,18 +29,9 @@ class Loss(Node):
 
     metrics: ClassVar[tuple[str, ...]] = ()
 
-    outputs = ()
-    is_end = True
-
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
         self._metrics: dict[Mode, Metrics] = {mode: {} for mode in Mode}
-
-    @classmethod
-    def infer(
-        cls, options: object, inputs: Mapping[str, PortSpec], dtype: str
-    ) -> dict[str, PortSpec]:
-        return {}
 
     @classmethod
     def metric_names(cls, options: Any) -> Sequence[str]:
@@ -49,11 +43,20 @@ class Loss(Node):
     def measure(self, rows: Rows, wants_gradient: bool) -> tuple[Metrics, Payload | None]:
         """Return the sums of the metrics over `rows`, `loss` among them, and dL/dx."""
 
+    def predictions(self, rows: Rows) -> Payload:
+        """Return what rows come to; by default what came: {name: [rows, ...]}."""
+        return rows.payload
+
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
-        wants = mode is Mode.TRAIN and port in self.context.wants_gradient
-        metrics, gradient = self.measure(rows, wants)
-        add_metrics(self._metrics[mode], metrics)
-        answer = self.wanted(port, gradient, "measure") if wants else None
+        training, evaluation = mode is Mode.TRAIN, self.context.evaluation
+        answer = None
+        if training or evaluation.measures:
+            wants = training and port in self.context.wants_gradient
+            metrics, gradient = self.measure(rows, wants)
+            add_metrics(self._metrics[mode], metrics)
+            answer = self.wanted(port, gradient, "measure") if wants else None
+        if not training and evaluation.predicts:
+            self.predict(rows)
         return (Answer(rows.return_to, answer),)
 
     def target(self, rows: Rows, field: str, index: str | None) -> Array:

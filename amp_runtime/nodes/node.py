@@ -10,6 +10,7 @@ was answered. A kind is one class: its ports, options, forward and backward.
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,26 @@ from amp_runtime.rows.structure import StructureArena
 StateFunction = Callable[[Columns, StructureArena], Any]
 
 
+class Evaluation(enum.StrEnum):
+    """What the ends of a graph make of rows in evaluation.
+
+    To predict alone needs no labels; beside the metrics, predictions are those of a run's
+    own validation.
+    """
+
+    METRICS = "metrics"
+    PREDICTIONS = "predictions"
+    BOTH = "both"
+
+    @property
+    def measures(self) -> bool:
+        return self is not Evaluation.PREDICTIONS
+
+    @property
+    def predicts(self) -> bool:
+        return self is not Evaluation.METRICS
+
+
 @dataclass(frozen=True)
 class NodeContext:
     """Everything a node is given when it is made.
@@ -42,6 +63,7 @@ class NodeContext:
         seed: of the run; parameters depend on it and on `name` alone.
         structure: this worker's arena.
         verify: rows carry the state as last stamped; answers bring it back.
+        evaluation: what ends of the graph make of rows in evaluation.
         updates: when a parameterised node updates.
         optimizer, lr_schedule: their validated options, `name` among them.
         clip: `none`, or the options of a `Clip`.
@@ -59,6 +81,7 @@ class NodeContext:
     seed: int
     structure: StructureArena
     verify: bool = False
+    evaluation: Evaluation = Evaluation.METRICS
     updates: UpdatePolicy = field(default_factory=UpdatePolicy)
     optimizer: Mapping[str, Any] = field(default_factory=lambda: {"name": "sgd", "lr": 0.1})
     lr_schedule: Mapping[str, Any] = field(default_factory=lambda: {"name": "constant"})

@@ -8,6 +8,7 @@ from math import prod
 from typing import Annotated, Any
 
 from amp_runtime.errors import PayloadShapeError, ShapeMismatchError
+from amp_runtime.nodes.end import PredictionForm
 from amp_runtime.nodes.loss import Loss, check_index
 from amp_runtime.rows.message import Rows
 from amp_runtime.rows.spec import Array, PortSpec
@@ -34,6 +35,14 @@ class TargetLoss(Loss):
     @classmethod
     def fields(cls, options: Any) -> Sequence[str]:
         return (options.target,)
+
+    @classmethod
+    def label_fields(cls, options: Any) -> Sequence[str]:
+        return (options.target,)
+
+    @classmethod
+    def prediction_form(cls, options: Any) -> PredictionForm:
+        return PredictionForm(options.index is not None)
 
     def targets(self, rows: Rows, x: Array) -> Array:
         """Return what the rows of `x` are compared with, in its shape.

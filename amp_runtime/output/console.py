@@ -62,7 +62,7 @@ def stage_line(result: StageResult, max_epochs: int, in_flight: int) -> str:
     parts = [
         f"{_head(result.split, result.epoch, max_epochs)}  {result.examples:>7} examples in "
         f"{result.seconds:5.1f} s ({result.examples_per_s:.0f}/s)",
-        _metrics(result.metrics),
+        *([_metrics(result.metrics)] if result.metrics else []),
     ]
     if result.staleness is not None:
         parts.append(f"staleness {result.staleness:.1f}")
@@ -89,6 +89,8 @@ def progress_line(progress: Progress) -> str:
 
 
 def _head(split: Split, epoch: int, max_epochs: int) -> str:
+    if split is Split.FILE:
+        return "predict"
     if not epoch:
         return f"evaluate {split.value}"
     return f"epoch {epoch:>{len(str(max_epochs))}}/{max_epochs} {split.value}"

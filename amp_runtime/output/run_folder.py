@@ -7,6 +7,7 @@ metrics.jsonl             one line per stage
 report.txt                the closing table
 parameters.safetensors    <node>.<parameter>, as they were at the end
 vocabularies.json         what ids in the data stand for, where the data source says so
+predictions/              a folder for each `predict`, as a run has
 evaluations.jsonl         one line per `evaluate`; each has a folder in evaluations/, as a run has
 logs/<worker>.<incarnation>.log
 """
@@ -218,17 +219,31 @@ class RunFolder:
             text = json.dumps(vocabularies, indent=1, ensure_ascii=False) + "\n"
             self._write(lambda: self.vocabularies.write_text(text, "utf-8"))
 
+    def read_vocabularies(self) -> Mapping[str, Sequence[str]]:
+        """Return what `write_vocabularies` was given; {} where there was nothing.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        try:
+            found = json.loads(self.vocabularies.read_text("utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"cannot be read: {error}", where=str(self.vocabularies), fix="train the run again"
+            ) from error
+        return dict(found)
+
     def check_vocabularies(self, vocabularies: Mapping[str, Sequence[str]]) -> None:
         """Assert that ids stand for what they stood for when this run learned.
 
         Raises:
             DataError: they do not: its parameters would be used for other words.
         """
-        if not self.vocabularies.exists():
-            return
-        for name, before in json.loads(self.vocabularies.read_text("utf-8")).items():
+        for name, before in self.read_vocabularies().items():
             now = vocabularies.get(name, ())
-            if list(now) == before:
+            if list(now) == list(before):
                 continue
             said = f"field {name!r} has {len(now)} values, but {len(before)}"
             both = enumerate(zip(now, before, strict=False))

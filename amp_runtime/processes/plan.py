@@ -12,7 +12,7 @@ from amp_runtime.errors import StartError
 from amp_runtime.graph.placement import Placement, WorkerPlace
 from amp_runtime.graph.wiring import Wiring
 
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Plan:
     verify: bool
     schedule: str
     update_every: int
+    evaluation: str
     folder: str
     socket_directory: str
     controller_pid: int
@@ -79,6 +80,7 @@ _PLAIN = (
     "verify",
     "schedule",
     "update_every",
+    "evaluation",
     "folder",
     "socket_directory",
     "controller_pid",

@@ -121,6 +121,29 @@ class Parameters(FromWorker, verb="parameters"):
 
 
 @dataclass(frozen=True, slots=True)
+class Predictions(FromWorker, verb="predictions"):
+    """What a node predicted from some rows, in any order; all have come before a barrier is
+    acknowledged.
+
+    Attributes:
+        arrays: `#state` int32 [rows, n], the rows' states, and by name [rows, ...].
+    """
+
+    node: str
+    arrays: Arrays
+
+    def check(self) -> None:
+        state = self.arrays.get("#state")
+        if state is None or state.dtype != np.int32 or state.ndim != 2 or not len(state):
+            given = "missing" if state is None else f"{state.dtype}{list(state.shape)}"
+            refuse("predictions.arrays.#state", given, "int32 [rows, n], of one row or more")
+        for name, array in self.arrays.items():
+            if array.shape[:1] != state.shape[:1]:
+                what = f"shape of predictions.arrays.{shown(name)[1:-1]}"
+                refuse(what, list(array.shape), f"[{len(state)}, ...]")
+
+
+@dataclass(frozen=True, slots=True)
 class Fault(FromWorker, verb="fault"):
     """A worker cannot go on: the error, and the end of its traceback.
 

@@ -1,0 +1,126 @@
+"""`predict RUN FILE [out=FILE] [key=value ...]`: what a finished run makes of new examples."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from amp_runtime.commands import node_kinds
+
+OUT_KEY = "out="
+SETTINGS = ("runtime", "training.max_active_keys", "training.max_active_rows", "verify")
+"""Keys of the config that another value makes sense for; the others are the model's."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run folder, its name within runs/, or `last`")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="examples, labels not needed: JSON lines whose keys are the fields of an example, "
+        "or a file in the own form of the run's data source",
+    )
+    parser.add_argument(
+        "words",
+        metavar="key=value",
+        nargs="*",
+        help=f"out=predictions.jsonl, instead of the standard output; or a key of {SETTINGS[0]}, "
+        f"{', '.join(SETTINGS[1:])}",
+    )
+
+
+def command(given: argparse.Namespace) -> None:
+    """Print what a finished RUN predicts for the examples of FILE, as JSON lines."""
+    from amp_runtime import names
+    from amp_runtime.commands.running import place, told_to
+    from amp_runtime.config.schema import load_config
+    from amp_runtime.errors import EXIT_OK
+    from amp_runtime.loops.controller_loop import ControllerLoop
+    from amp_runtime.output.console import Console
+    from amp_runtime.output.predictions import PredictionWriter
+    from amp_runtime.output.run_folder import RunFolder
+    from amp_runtime.predicting import forms, prepare_predictions
+    from amp_runtime.processes.plan import Plan
+
+    started = time.monotonic()
+    out, overrides = _sorted_out(given.words)
+    run = RunFolder.find(given.run)
+    parameters = run.read_parameters()
+    vocabularies = run.read_vocabularies()
+    config = load_config(run.config, overrides)
+    names.search_also(config.folder)
+    kinds = node_kinds()
+    wiring = Plan.read(run.plan).wiring
+    file = Path(given.file)
+    prepared = prepare_predictions(config, wiring, parameters, vocabularies, file, kinds)
+    placed = place(prepared, kinds)
+    folder = RunFolder.create(
+        config, given.words, placed.cores, placed.notes, base=run.path / "predictions"
+    )
+    console = Console(sys.stderr if out is None else None)
+    with told_to(folder), _opened(out) as stream:
+        writer = PredictionWriter(stream, forms(wiring, kinds), vocabularies)
+        loop = ControllerLoop(
+            prepared, placed.placement, folder, console, on_predicted=writer.write
+        )
+        console.say(f"{run.path}: {len(prepared.valid)} examples of {file}, {placed.words}")
+        for note in placed.notes:
+            console.say(note)
+        finished = loop.run()
+        if loop.interruption is not None:
+            raise loop.interruption
+    folder.finish(finished.why, EXIT_OK)
+    seconds = time.monotonic() - started
+    told = f"; predictions in {out}" if out is not None else ""
+    console.say(f"{writer.n_examples} examples, {seconds:.1f} s in all{told}")
+
+
+def _sorted_out(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """Return where predictions go and the overrides.
+
+    Raises:
+        UsageError: an override that would change nothing, or the model.
+    """
+    from amp_runtime.errors import UsageError
+
+    outs = [word.removeprefix(OUT_KEY) for word in words if word.startswith(OUT_KEY)]
+    overrides = [word for word in words if not word.startswith(OUT_KEY)]
+    for word in overrides:
+        key = word.partition("=")[0]
+        if not any(key == setting or key.startswith(f"{setting}.") for setting in SETTINGS):
+            raise UsageError(
+                f"predictions cannot be made with another {key}",
+                fix=f"out=FILE, or keys of {', '.join(SETTINGS)}",
+            )
+    return (Path(outs[-1]) if outs else None), overrides
+
+
+@contextlib.contextmanager
+def _opened(out: Path | None) -> Iterator[TextIO]:
+    """Open what predictions are written to; a file is there whole or not at all.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    from amp_runtime.errors import OutputError
+
+    if out is None:
+        yield sys.stdout
+        return
+    temporary = out.with_name(f".{out.name}.tmp")
+    try:
+        try:
+            with temporary.open("w", encoding="utf-8") as stream:
+                yield stream
+            temporary.replace(out)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write: {error.strerror}", where=str(out), fix="name another file: out=..."
+        ) from error

@@ -1,0 +1,110 @@
+"""A finished run and a file of examples to what predicting needs; labels are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from amp_runtime.config.schema import Config
+from amp_runtime.control.parameters import NodeParameters, check_nodes
+from amp_runtime.control.stages import Split
+from amp_runtime.data import read_examples
+from amp_runtime.data.about import SILENT
+from amp_runtime.data.json_lines import ExampleForm
+from amp_runtime.errors import UsageError
+from amp_runtime.graph.wiring import PerExample, Wiring, fields_of
+from amp_runtime.nodes.end import End, PredictionForm
+from amp_runtime.nodes.node import Evaluation, Kinds
+from amp_runtime.prepare import Prepared, check_state_fits, controller_settings
+from amp_runtime.rows.spec import POSITION, ArraySpec
+
+_NUMBER = ArraySpec((), "int32")
+
+
+def prepare_predictions(
+    config: Config,
+    wiring: Wiring,
+    parameters: NodeParameters,
+    vocabularies: Mapping[str, Sequence[str]],
+    file: Path,
+    kinds: Kinds,
+) -> Prepared:
+    """Read a file of examples, and make a run of them that predicts.
+
+    Args:
+        config, wiring, parameters, vocabularies: of the finished run.
+        file: see `data.read_examples`.
+    Raises:
+        ParametersError: the parameters are those of another graph.
+        UsageError: no node of the graph predicts.
+        DataError: the file is wrong, with its line.
+        GraphError: an example's state does not fit the bits declared for it.
+    """
+    check_nodes(parameters, [node.name for node in wiring.nodes if node.parameterised])
+    if not forms(wiring, kinds):
+        raise UsageError(
+            "the model has no loss, nor a sink with `predict: true`, whose rows would be told",
+            fix="add one to the model, and train it",
+        )
+    wiring = without_labels(wiring, kinds)
+    form = example_form(wiring)
+    read = read_examples(config.data.source, config.data.options, file, form, vocabularies)
+    dataset = read.astype(wiring.dtype)
+    check_state_fits(config, wiring, dataset)
+    settings = replace(
+        controller_settings(config), evaluate=Split.FILE, evaluation=Evaluation.PREDICTIONS
+    )
+    quiet = replace(dataset, about=SILENT)
+    return Prepared(config, wiring, quiet, dataset, settings, parameters)
+
+
+def without_labels(wiring: Wiring, kinds: Kinds) -> Wiring:
+    """Return the same graph for examples without the fields that losses only measure by."""
+    nodes = []
+    for node in wiring.nodes:
+        cls = kinds.load(node.kind, where=f"node {node.name!r}")
+        if issubclass(cls, End):
+            labels = set(cls.label_fields(cls.read_options(node.options)))
+            node = replace(node, fields=tuple(f for f in node.fields if f not in labels))
+        nodes.append(node)
+    fields = {name: wiring.fields[name] for name in fields_of(nodes)}
+    return replace(wiring, nodes=tuple(nodes), fields=fields)
+
+
+def example_form(wiring: Wiring) -> ExampleForm:
+    """Return what an example must hold to go through a graph."""
+    fields: dict[str, ArraySpec | None] = {}
+    alike, single = [], []
+
+    def declare(name: str, spec: ArraySpec) -> None:
+        if name.startswith("len("):
+            fields.setdefault(name[4:-1], None)
+        else:
+            fields[name] = spec
+
+    for spec in wiring.inputs:
+        arrays = {f: spec.spec.arrays[a] for a, f in spec.payload.items() if f is not None}
+        columns = [c for c in spec.state.values() if isinstance(c, str) and c != POSITION]
+        sources = {**dict.fromkeys(columns, _NUMBER), **arrays}
+        for name, array_spec in sources.items():
+            declare(name, array_spec)
+        own = [name for name in sources if not name.startswith("len(")]
+        if spec.each == PerExample:
+            single += own
+        else:
+            fields.setdefault(spec.each, None)
+            alike.append(list(dict.fromkeys([spec.each, *own])))
+    for name, array_spec in wiring.fields.items():
+        declare(name, array_spec)
+    return ExampleForm(fields, alike, single)
+
+
+def forms(wiring: Wiring, kinds: Kinds) -> Mapping[str, PredictionForm]:
+    """Return how the predictions of each node are told that makes some."""
+    found = {}
+    for node in wiring.nodes:
+        cls = kinds.load(node.kind, where=f"node {node.name!r}")
+        if issubclass(cls, End) and cls.predicts(options := cls.read_options(node.options)):
+            found[node.name] = cls.prediction_form(options)
+    return found

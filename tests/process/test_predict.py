@@ -1,0 +1,163 @@
+"""`predict`: JSON lines in the order of the examples, by real workers, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from runs import Ended, environment, leaving_nothing, wait_until
+
+from amp_runtime.data import VALID, load_split
+
+pytestmark = pytest.mark.process
+TIMEOUT_S = 90
+N_VALID = 50
+
+
+@pytest.fixture(scope="module")
+def _once() -> dict[str, Path]:
+    return {}
+
+
+@pytest.fixture
+def run(runner, _once, tmp_path_factory, tmp_path) -> Path:
+    """A copy of the folder of one finished run in float64, made once."""
+    if not _once:
+        settings = "training.max_epochs=2", "dtype=float64", "runtime.placement=packed"
+        assert runner.run(runner.config(), *settings, timeout_s=TIMEOUT_S).code == 0
+        _once["run"] = tmp_path_factory.mktemp("finished") / "run"
+        shutil.copytree(runner.last.folder, _once["run"])
+    return Path(shutil.copytree(_once["run"], tmp_path / "copy"))
+
+
+def started(run: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "amp_runtime", "predict", str(run), *words],
+        cwd=run.parent,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def predict(run: Path, *words: str) -> Ended:
+    process = started(run, *words)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    return Ended(process.returncode, out, err, 0.0)
+
+
+def lines(text: str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def validation(run: Path, n: int = N_VALID) -> Path:
+    """Write the validation examples of the run, without their labels."""
+    made = load_split("list_reduction", VALID, 0, {"train": 1, "valid": n})
+    tokens = made.field("tokens")
+    examples = np.split(tokens.values, tokens.offsets[1:-1])
+    file = run.parent / "new.jsonl"
+    file.write_text("".join(json.dumps({"tokens": e.tolist()}) + "\n" for e in examples))
+    return file
+
+
+def test_lines_are_in_order_and_right_as_often_as_in_the_last_validation(run):
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    ended = predict(run, str(validation(run)))
+    assert ended.code == 0, ended.err
+    found = lines(ended.out)
+    assert [line["example"] for line in found] == list(range(N_VALID))
+    label = load_split("list_reduction", VALID, 0, {"train": 1, "valid": N_VALID}).field("label")
+    right = np.mean([line["label"] for line in found] == label.values)
+    last = lines((run / "metrics.jsonl").read_text())[-1]
+    assert right == pytest.approx(last["accuracy"])
+    for line in found:
+        assert line["label_word"] == str(line["label"])
+        assert line["label"] == int(np.argmax(line["probabilities"]))
+        assert sum(line["probabilities"]) == pytest.approx(1)
+    assert f"{N_VALID} examples of " in ended.err
+    assert {p: p.read_bytes() for p in before} == before  # the run itself stays as it was
+
+
+def test_words_and_lists_of_the_source_are_taken_and_a_file_is_written(run):
+    json_lines, text = run.parent / "a.jsonl", run.parent / "a.txt"
+    json_lines.write_text('{"tokens": ["range", 4, 9, 1], "id": 7}\n\n{"tokens": [13, "3"]}\n')
+    text.write_text("range 4 9 1\n13 3\n")
+    first = predict(run, str(json_lines), "runtime.placement=packed", "out=a.out")
+    second = predict(run, str(text), "out=b.out", "training.max_active_keys=1")
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert "predictions in a.out" in first.out
+    a, b = (lines((run.parent / name).read_text()) for name in ("a.out", "b.out"))
+    assert [line["label"] for line in a] == [line["label"] for line in b]
+    assert sorted(p.name for p in run.parent.glob("*.out*")) == ["a.out", "b.out"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ('{"tokens": [10, 1]}\n{"token": [1]}', 78, r"new.jsonl:2: lacks field 'tokens' \(did"),
+        ('{"tokens": [10.5]}', 78, r"new.jsonl:1, field 'tokens': holds 10.5, not a whole"),
+        ('{"tokens": [10, 14]}', 78, r"holds 14, outside 0 to 13"),
+        ('{"tokens": ["rnge", 1]}', 78, r"'rnge', which is no word of the run \(did you mean"),
+        ('{"tokens": [[10]]}', 78, r"is int32\[rows, 1\], not int32\[rows\]"),
+        ('{"tokens": ', 78, r"new.jsonl:1: is no JSON"),
+        ("[10, 1]", 78, r"new.jsonl:1: is \[10, 1\], not an object"),
+        ("\n", 78, r"new.jsonl: holds no example"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named_before_anything_starts(run, text, code, message):
+    (file := run.parent / "new.jsonl").write_text(text)
+    ended = predict(run, str(file))
+    assert (ended.code, ended.out) == (code, "")
+    assert re.search(message, ended.last_line), ended.err
+    assert not (run / "predictions").exists()
+
+
+def test_what_is_missing_or_would_change_the_model_is_refused(run):
+    ended = predict(run, "nowhere.jsonl")
+    assert (ended.code, "nowhere.jsonl" in ended.last_line) == (74, True)
+    file = str(validation(run))
+    ended = predict(run, file, "model.hidden=9")
+    assert (ended.code, "cannot be made with another model.hidden" in ended.last_line) == (64, True)
+    ended = predict(run, file, "out=nowhere/a")
+    assert (ended.code, "nowhere/a: cannot write" in ended.last_line) == (74, True)
+    (run / "parameters.safetensors").unlink()
+    ended = predict(run, file)
+    assert (ended.code, "has no parameters.safetensors" in ended.last_line) == (64, True)
+
+
+def test_ctrl_c_leaves_no_file_and_no_process(run):
+    file = validation(run, 20_000)
+    process = started(run, str(file), "out=a.out")
+    wait_until(
+        lambda: [p for p in run.glob("predictions/*/logs/*.0.log") if " linked " in p.read_text()],
+        "a worker that is linked",
+        TIMEOUT_S,
+    )
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130
+    assert err.splitlines()[-1].endswith("stopped by SIGINT")
+    assert list(run.parent.glob("*a.out*")) == []
+    (manifest,) = run.glob("predictions/*/manifest.json")
+    assert json.loads(manifest.read_text())["exit_code"] == 130
+
+
+def test_who_has_read_enough_ends_it_and_nothing_is_left(run, tmp_path, monkeypatch):
+    (private := tmp_path / "private").mkdir()
+    monkeypatch.setenv("TMPDIR", str(private))
+    monkeypatch.setenv("AMP_TEST", mark := "predict-head")
+    with leaving_nothing(private, mark):
+        process = started(run, str(validation(run)))
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        _, err = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, err
