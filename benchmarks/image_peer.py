@@ -5,8 +5,8 @@
 
 Both train the config's network (model `mlp`) as many epochs, with its optimizer and learning
 rates, as many examples an update, and from initial weights of the same distribution; the
-accuracy is that of the last epoch. Seconds are those of training and validation, start-up left out. Needs
-PyTorch (make peers).
+accuracy is that of the last epoch. Seconds are those of training and validation, start-up
+left out. Needs PyTorch (make peers).
 """
 
 from __future__ import annotations

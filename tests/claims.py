@@ -22,10 +22,12 @@ from kinds import (
     structure,
 )
 
+from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.node import Node
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.rows.message import Answer, Emission, Mode, Rows
 from amp_runtime.rows.spec import Array, PortSpec
+from workers.registry import Registry
 
 FEW, MANY = 3, 300
 """Instances. MANY bring more rows than a new stash holds."""
@@ -513,6 +515,57 @@ def claim_inputs_are_not_kept(case: Case) -> None:
     trial.assert_equals_where_null_is_zero(full)
 
 
+def claim_stale_rows_are_differentiated_at_the_weights_that_are_asked_for(case: Case) -> None:
+    """Rows of two versions, answered in one message after a third one was made.
+
+    `stashed`: as a fresh node with the weights of each row's forward would, `recompute`:
+    as one with the weights of now. No past weights are held then.
+    """
+    if not Registry().load(case.kind).parameterised:
+        return
+    (port, whole), *_ = case.sent(4).items()
+    sent = {i: {port: whole.take(whole.state[:, 0] == i)} for i in range(1, 5)}
+    for which in (BackwardWeights.STASHED, BackwardWeights.RECOMPUTE):
+        trial = Trial(case, training={"backward_weights": which})
+        at_forward: dict[int, dict[str, Array]] = {}
+        for instance in range(1, 5):
+            at_forward[instance] = parameters_of(trial)
+            trial.send(sent[instance])
+            if instance % 2 == 0:  # answered at once, and a step follows
+                keys = [key for key in trial.left if key[1][0] == instance]
+                trial.answer_one_by_one(keys)
+                for key in keys:
+                    del trial.left[key]
+                trial.node.step_for(1)
+        versions, reads = trial.node.weights.versions, trial.node.read_backward(True)
+        held = 2 if reads and versions is not None else 0
+        if versions is not None:
+            assert (versions.rows, versions.held) == (2 * len(sent[1][port]), held)
+        trial.answer().assert_done()
+        if versions is not None:
+            assert (versions.held, versions.peak) == (0, held)
+            at = [trial.node.parameters[name].nbytes for name in reads]
+            assert versions.peak_bytes == held * sum(at)
+        total = {name: np.zeros_like(g) for name, g in trial.gradients.items()}
+        for instance in (1, 3):
+            stashed = which is BackwardWeights.STASHED
+            weights = at_forward[instance] if stashed else parameters_of(trial)
+            fresh = Trial(case)
+            for name, array in weights.items():
+                fresh.node.parameters[name][...] = array
+            fresh.send(sent[instance]).answer()
+            for slot, gradient in fresh.answers.items():
+                assert_close(trial.answers[slot] or {}, gradient or {}, (which, slot))
+            for name, gradient in fresh.gradients.items():
+                total[name] += gradient
+        assert_close(trial.gradients, total, which)
+        assert trial.node.staleness.counts.tolist() == [2, 1, 1]
+
+
+def parameters_of(trial: Trial) -> dict[str, Array]:
+    return {name: array.copy() for name, array in trial.node.parameters.items()}
+
+
 def claim_unknown_slots_are_refused(case: Case) -> None:
     """Every output port refuses slots never issued, and second answers."""
     sent = case.sent(FEW)
@@ -541,5 +594,6 @@ CLAIMS = (
     claim_verify_brings_states_back,
     claim_memory_used_again_holds_nothing_old,
     claim_inputs_are_not_kept,
+    claim_stale_rows_are_differentiated_at_the_weights_that_are_asked_for,
     claim_unknown_slots_are_refused,
 )

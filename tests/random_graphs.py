@@ -322,11 +322,20 @@ STEPS = (
 
 
 def build(
-    recipe: Sequence[Step], *, batch: int = 1, lr: float = 0.1, update_every: int = 3
+    recipe: Sequence[Step],
+    *,
+    batch: int = 1,
+    lr: float = 0.1,
+    update_every: int = 3,
+    backward_weights: str = "live",
 ) -> Wiring:
     """Return the model of a recipe, in float64."""
     sgd = {"name": "sgd", "lr": lr, "momentum": 0.5}
-    training = {"optimizer": sgd, "update_every": update_every}
+    training = {
+        "optimizer": sgd,
+        "update_every": update_every,
+        "backward_weights": backward_weights,
+    }
     graph = Graph(Registry(), fields=FIELDS, batch=batch, dtype="float64", training=training)
     graph.state(step=4, visit=3, mark=1)
     maker, still = Maker(graph), {"visit": 0, "mark": 0}

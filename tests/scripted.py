@@ -11,7 +11,7 @@ import enum
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wire_frames import as_bytes
@@ -67,6 +67,7 @@ class ScriptedRun:
         hosts: by peer number.
         results: of the stages so far.
         after_event: called after each event, to assert what must always hold.
+        row_by_row: rows that leave together travel alone, so that their delays differ.
     """
 
     controller: Controller
@@ -77,6 +78,7 @@ class ScriptedRun:
     predicted: list[Predicted] = field(default_factory=list)
     finished: Finished | None = None
     after_event: Callable[[], None] = lambda: None
+    row_by_row: bool = False
     channels: dict[int, Channels] = field(default_factory=dict)
     _under_way: dict[Channel, deque[_Sent]] = field(default_factory=dict)
     _sent: int = 0
@@ -239,7 +241,8 @@ class ScriptedRun:
     def _send_message(self, sender: int, receiver: int, message: Message) -> None:
         forward = message.direction is Direction.FORWARD
         lane = Lane.FORWARD if forward else Lane.BACKWARD
-        self._send(sender, receiver, lane, message, len(message))
+        for part in rows_of(message) if self.row_by_row else [message]:
+            self._send(sender, receiver, lane, part, len(part))
 
     def _send(self, sender: int, receiver: int, lane: Lane, body: Any, rows: int = 0) -> None:
         self._sent += 1
@@ -248,6 +251,20 @@ class ScriptedRun:
         if self.random.random() < SHARE_THROUGH_BYTES:
             body = crossed(envelope, body)
         queue.append(_Sent(self._sent, envelope, body))
+
+
+def rows_of(message: Message) -> list[Message]:
+    """Return a message of one row for each row of `message`."""
+    return [
+        replace(
+            message,
+            columns=message.columns[at : at + 1],
+            payload=None
+            if message.payload is None
+            else {name: array[at : at + 1] for name, array in message.payload.items()},
+        )
+        for at in range(len(message))
+    ]
 
 
 def crossed(envelope: Envelope, body: Message | Record) -> Message | Record:

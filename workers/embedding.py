@@ -79,6 +79,9 @@ class Embedding(Parameterised):
         self._terms.append((saved["x"], gradient["x"]))
         return None
 
+    def read_backward(self, wants_input: bool) -> tuple[str, ...]:
+        return ()
+
     def row_sums(self) -> Mapping[str, RowSums]:
         return {"table": RowSums(self.parameters["table"], lazy=self.options.sparse == "lazy")}
 

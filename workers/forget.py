@@ -74,6 +74,9 @@ class Forget(Parameterised):
         to_h = to_inputs[:, self._n_in :] + to_h
         return {"x": to_inputs[:, : self._n_in], "h": to_h, "c": to_c * gate}
 
+    def read_backward(self, wants_input: bool) -> tuple[str, ...]:
+        return ("weight",) if wants_input else ()
+
     def add_gradients(self, into: Mapping[str, Array]) -> None:
         for inputs, to_gate in self._terms:
             into["weight"][...] += inputs.T @ to_gate

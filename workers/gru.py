@@ -83,6 +83,9 @@ class Gru(Parameterised):
         of_x, of_h = self._weights()
         return {"x": by_x @ of_x.T, "h": by_h @ of_h.T + to_h * z}
 
+    def read_backward(self, wants_input: bool) -> tuple[str, ...]:
+        return ("weight",) if wants_input else ()
+
     def add_gradients(self, into: Mapping[str, Array]) -> None:
         for x, h, by_x, by_h in self._terms:
             into["weight"][: self._n_in] += x.T @ by_x

@@ -67,6 +67,9 @@ class LayerNorm(Parameterised):
         d = d - d.mean(axis=1, keepdims=True) - normal * (d * normal).mean(axis=1, keepdims=True)
         return {self._name: d * saved["scale"]}
 
+    def read_backward(self, wants_input: bool) -> tuple[str, ...]:
+        return ("gain",) if wants_input else ()
+
     def add_gradients(self, into: Mapping[str, Array]) -> None:
         for normal, delta in self._terms:
             into["gain"][...] += (delta * normal).sum(axis=0)

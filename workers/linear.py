@@ -86,6 +86,9 @@ class Linear(Parameterised):
             return None
         return {self._input: (delta @ self.parameters["weight"].T).reshape(-1, *self._shape)}
 
+    def read_backward(self, wants_input: bool) -> tuple[str, ...]:
+        return ("weight",) if wants_input else ()
+
     def add_gradients(self, into: Mapping[str, Array]) -> None:
         for x, delta in self._terms:
             into["weight"][...] += x.T @ delta

@@ -99,6 +99,9 @@ class LstmCell(Parameterised):
         to_memories = to_c[:, np.newaxis] * f
         return self.spread(to_gates @ self.parameters["weight"].T, to_memories, to_c)
 
+    def read_backward(self, wants_input: bool) -> tuple[str, ...]:
+        return ("weight",) if wants_input else ()
+
     def add_gradients(self, into: Any) -> None:
         for inputs, to_gates in self._terms:
             into["weight"][...] += inputs.T @ to_gates

@@ -53,6 +53,7 @@ FunctionName: TypeAlias = Annotated[
 ]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 AutoOrCount: TypeAlias = Literal["auto"] | Count
+BackwardWeightsOption: TypeAlias = Literal["live", "stashed", "recompute"]
 ClipOption: TypeAlias = Literal["none"] | dict[str, Any]
 InitializerOption: TypeAlias = str | dict[str, Any]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=MAX_S)]
@@ -126,7 +127,7 @@ class TargetSection(Section):
 
 
 class TrainingSection(Section):
-    """How to train. `update_every` to `initializer`: per node too, in `nodes`."""
+    """How to train. `update_every` to `backward_weights`: per node too, in `nodes`."""
 
     schedule: Annotated[
         Literal["asynchronous", "synchronous"],
@@ -178,6 +179,13 @@ class TrainingSection(Section):
             "or {name: normal, std: 0.01}; own: as their node's kind says"
         ),
     ] = "own"
+    backward_weights: Annotated[
+        BackwardWeightsOption,
+        key(
+            "weights of a row's backward: live: those of now for dL/dx, the rest as the forward "
+            "kept it; stashed: those of its forward; recompute: those of now, by a forward anew"
+        ),
+    ] = "live"
     max_age: Annotated[
         Count | None,
         key(
@@ -220,6 +228,9 @@ class NodeSection(OpenSection):
             "instead of training.initializer; or by parameter: "
             "{weight: {name: normal, std: 0.01}, bias: zeros}"
         ),
+    ] = None
+    backward_weights: Annotated[
+        BackwardWeightsOption | None, key("instead of training.backward_weights")
     ] = None
     update_every: Annotated[
         Count | None, key("instead of training.update_every", unit="examples")

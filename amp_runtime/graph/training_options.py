@@ -8,6 +8,7 @@ from typing import Any
 
 from amp_runtime.checking.rules import Problem, below, dotted, shown
 from amp_runtime.errors import BadOptionError, UnknownOptionError, nearest
+from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.initializers import ALL_WEIGHTS, INITIALIZERS
 from amp_runtime.nodes.node import Node
 from amp_runtime.optim import OPTIMIZERS
@@ -19,6 +20,7 @@ DEFAULT_TRAINING: Mapping[str, Any] = {
     "lr_schedule": {"name": "constant"},
     "clip": "none",
     "initializer": "own",
+    "backward_weights": "live",
     "update_every": 100,
     "min_update_frequency": "auto",
 }
@@ -100,6 +102,12 @@ def _check_frequency(value: Any) -> _Checked:
     return (value, []) if value == "auto" else _check_count(value)
 
 
+def _check_backward_weights(value: Any) -> _Checked:
+    names = [which.value for which in BackwardWeights]
+    wrong = Problem((), f"must be {', '.join(names[:-1])} or {names[-1]}, not {shown(value)}")
+    return value, [] if value in names else [wrong]
+
+
 def _check_optimizer(value: Any) -> _Checked:
     return _check_named(value, "optimizer", {n: cls.Options for n, cls in OPTIMIZERS.items()})
 
@@ -175,6 +183,7 @@ _CHECKS: Mapping[str, Callable[[Any], _Checked]] = {
     "lr_schedule": _check_lr_schedule,
     "clip": _check_clip,
     "initializer": _check_initializer,
+    "backward_weights": _check_backward_weights,
     "update_every": _check_count,
     "min_update_frequency": _check_frequency,
 }

@@ -20,8 +20,13 @@ import numpy as np
 from amp_runtime.errors import AmpError, InvariantError, NodeError, WireError
 from amp_runtime.graph.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_of
 from amp_runtime.host.row_queues import RowQueues
+<<<<<<< HEAD
 from amp_runtime.nodes.end import End
 from amp_runtime.nodes.node import Evaluation, Kinds, Node, NodeContext
+=======
+from amp_runtime.nodes.backward_weights import BackwardWeights
+from amp_runtime.nodes.node import Kinds, Node, NodeContext
+>>>>>>> 9a40842 (backward_weights: live, stashed or recompute, per node; a version lives while rows refer to it)
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.statistics import MetricSum, NodeReport, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule, UpdatePolicy
@@ -201,6 +206,7 @@ class NodeHost:
                 lr_schedule=training["lr_schedule"],
                 clip=training["clip"],
                 initializer=training["initializer"],
+                backward_weights=BackwardWeights(training["backward_weights"]),
             )
         return cls(context)
 
@@ -392,6 +398,11 @@ class NodeHost:
                 "lr": node.optimizer.lr,
                 "clipped": node.clipped if node.clip is not None else None,
             }
+            if (versions := node.weights.versions) is not None:
+                updates |= {
+                    "weight_copies_peak": versions.peak,
+                    "weight_copies_peak_bytes": versions.peak_bytes,
+                }
         metrics = {
             mode.name.lower(): {  # a kind may well sum with numpy; a record holds plain numbers
                 n: MetricSum(float(m.total), int(m.count))
@@ -409,6 +420,7 @@ class NodeHost:
             busy_s=counters.busy_s,
             stash_used=node.stash.used,
             stash_peak=node.stash.peak,
+            stash_bytes=node.stash.nbytes,
             join_waiting=node.waiting,
             metrics={mode: values for mode, values in metrics.items() if values},
             **updates,

@@ -150,6 +150,7 @@ class WorkerLoop:
                 "mean_batch": node.rows / max(node.batches, 1),
                 "busy_s": node.busy_s,
                 "stash_peak": node.stash_peak,
+                "stash_bytes": node.stash_bytes,
             }
             if node.staleness:
                 values |= {
@@ -158,6 +159,11 @@ class WorkerLoop:
                     **({"clipped": node.clipped} if node.clipped is not None else {}),
                     "staleness_mean": staleness.mean,
                     "staleness_p95": staleness.percentile(0.95),
+                }
+            if node.weight_copies_peak is not None:
+                values |= {
+                    "weight_copies_peak": node.weight_copies_peak,
+                    "weight_copies_peak_bytes": node.weight_copies_peak_bytes,
                 }
             for mode, metrics in node.metrics.items():
                 values |= {f"{mode}_{n}_sum": metric.total for n, metric in metrics.items()}

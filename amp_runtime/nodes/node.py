@@ -20,6 +20,7 @@ import numpy as np
 
 from amp_runtime import names
 from amp_runtime.errors import InvariantError, NodeError, UserFunctionError, VerifyError
+from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.statistics import Metrics
 from amp_runtime.nodes.updates import UpdatePolicy
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Answer, Emission, Mode, Payload, Rows
@@ -68,6 +69,7 @@ class NodeContext:
         optimizer, lr_schedule: their validated options, `name` among them.
         clip: `none`, or the options of a `Clip`.
         initializer: `own`, or what `initial_values` takes.
+        backward_weights: which weights `backpropagate` is given.
     """
 
     name: str
@@ -87,6 +89,7 @@ class NodeContext:
     lr_schedule: Mapping[str, Any] = field(default_factory=lambda: {"name": "constant"})
     clip: Mapping[str, Any] | Literal["none"] = "none"
     initializer: Mapping[str, Any] | Literal["own"] = "own"
+    backward_weights: BackwardWeights = BackwardWeights.LIVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from amp_runtime.errors import ParametersError
+from amp_runtime.nodes.backward_weights import (
+    BackwardWeights,
+    LiveWeights,
+    RecomputedWeights,
+    StashedWeights,
+)
 from amp_runtime.nodes.generators import node_generator
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.updates import LocalUpdates
+from amp_runtime.nodes.weight_versions import WeightVersions
 from amp_runtime.optim import make_optimizer
 from amp_runtime.optim.clip import Clip
 from amp_runtime.optim.lr_schedules import make_lr_schedule
@@ -56,17 +63,22 @@ class OneToOne(Node):
         """Return what `compute` returns, from rows that know their state, in `mode`."""
         return self.compute(rows.payload)
 
-    def keep(self, rows: Rows) -> Payload:
-        """Return further arrays to keep per row."""
-        return {}
+    def to_keep(self, rows: Rows, saved: Payload) -> Payload:
+        """Return the arrays to keep per row, of which `compute` said `saved`."""
+        return saved
+
+    def differentiate(self, kept: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
+        """Return dL/dx of rows of which `kept` was kept, new memory."""
+        return self.backpropagate(kept, gradient, wants_input)
 
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
         output, saved = self.transform(rows, mode)
         if mode is Mode.EVALUATE:
             return (Emission("y", Rows(rows.columns, output, rows.width)),)
         positions = self.stash.allocate(len(rows))
-        self.stash.put(positions, {"return_to": rows.return_to, **saved, **self.keep(rows)})
-        self._saved = tuple(saved)
+        kept = self.to_keep(rows, saved)
+        self._kept = tuple(kept)
+        self.stash.put(positions, {"return_to": rows.return_to, **kept})
         columns = self.stamp("y", positions, rows.state)
         return (Emission("y", Rows(columns, output, rows.width)),)
 
@@ -75,9 +87,9 @@ class OneToOne(Node):
         self._answered.append(positions)
         input_gradient: Payload | None = None
         if gradient is not None:
-            saved = {name: self.stash.take(name, positions) for name in self._saved}
+            kept = {name: self.stash.take(name, positions) for name in self._kept}
             wants_input = "x" in self.context.wants_gradient
-            found = self.backpropagate(saved, gradient, wants_input)
+            found = self.differentiate(kept, gradient, wants_input)
             input_gradient = self.wanted("x", found, "backpropagate")
         return (Answer(self.stash.take("return_to", positions), input_gradient),)
 
@@ -95,8 +107,9 @@ class Parameterised(OneToOne):
         initial_parameters(generator) -> {name: array}
         add_gradients(into)      adds dL/dparameters of the last backpropagate
 
-    The rows of one call use the parameters as they are at that moment; each row keeps
-    the version at its forward, so the staleness of its gradient is known exactly.
+    `compute` is given the weights of now in `self.parameters`, and `backpropagate` those
+    that `backward_weights` says. Each row keeps the version at its forward, so the
+    staleness of its gradient is known exactly.
     """
 
     parameterised = True
@@ -122,7 +135,8 @@ class Parameterised(OneToOne):
         self.updates = LocalUpdates(context.updates)
         self.version = 0
         self.staleness = Histogram()
-        self._gradient_rows: list[Int64] = []
+        self.weights = self._make_weights(context.backward_weights)
+        self._lineages: list[Int32] = []
 
     @abstractmethod
     def initial_parameters(self, generator: np.random.Generator) -> Mapping[str, Array]:
@@ -132,6 +146,8 @@ class Parameterised(OneToOne):
     def add_gradients(self, into: Mapping[str, Any]) -> None:
         """Add the gradient of all `backpropagate` calls since the last time to `into`.
 
+        It reads no parameters: `backpropagate` keeps what is needed of them.
+
         Args:
             into: {name: array to add to, or what `row_sums` said}.
         """
@@ -140,12 +156,33 @@ class Parameterised(OneToOne):
         """Return the parameters whose gradient is summed by rows: large tables, few rows."""
         return {}
 
+    def read_backward(self, wants_input: bool) -> Collection[str]:
+        """Return the names of the parameters that `backpropagate` reads; here all.
+
+        Where weights are stashed, the others are not kept of past versions.
+        """
+        return tuple(self.parameters)
+
+    def _make_weights(self, which: BackwardWeights) -> LiveWeights:
+        match which:
+            case BackwardWeights.RECOMPUTE:
+                return RecomputedWeights(self)
+            case BackwardWeights.STASHED:
+                names = self.read_backward("x" in self.context.wants_gradient)
+                return StashedWeights(self, self._where, WeightVersions(names))
+            case BackwardWeights.LIVE:
+                return LiveWeights(self)
+
+    @property
+    def _where(self) -> str:
+        return f"node {self.name!r} (kind {self.context.kind})"
+
     def _initialize(self, given: Mapping[str, Any], generator: np.random.Generator) -> None:
         # Imported here: most nodes begin with their kind's own parameters.
         from amp_runtime.nodes.initializers import initial_values
 
-        where = f"node {self.name!r} (kind {self.context.kind})"
-        for name, values in initial_values(given, self.parameters, generator, where).items():
+        values_of = initial_values(given, self.parameters, generator, self._where)
+        for name, values in values_of.items():
             self.parameters[name][...] = values
 
     def set_parameters(self, arrays: Mapping[str, Array]) -> None:
@@ -167,34 +204,44 @@ class Parameterised(OneToOne):
         if faults:
             raise ParametersError(
                 ", ".join(sorted(faults)),
-                where=f"node {self.name!r} (kind {self.context.kind})",
+                where=self._where,
                 fix="the model must be the one that the parameters come from",
             )
         for name, own in self.parameters.items():
             own[...] = arrays[name]  # in place: the optimiser holds the same array
 
-    def keep(self, rows: Rows) -> Payload:
+    def to_keep(self, rows: Rows, saved: Payload) -> Payload:
         lineage = np.empty((len(rows), 2), np.int32)
         lineage[:, 0] = self.version
         lineage[:, 1] = rows.state[:, 0]
-        return {"lineage": lineage}
+        return {"lineage": lineage, **self.weights.to_keep(rows, saved)}
+
+    def differentiate(self, kept: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
+        lineage = kept["lineage"]
+        self._lineages.append(lineage)
+        rest = {name: array for name, array in kept.items() if name != "lineage"}
+        return self.weights.backpropagate(rest, lineage[:, 0], gradient, wants_input)
 
     def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
         answers = super().backward(port, slots, gradient)
-        if gradient is not None:
-            self._gradient_rows.append(self._answered[-1])
+        if gradient is None:
+            self.weights.answered(self.stash.take("lineage", self._answered[-1])[:, 0])
         return answers
 
     def accumulate(self) -> None:
-        for positions in self._gradient_rows:
-            version, instance = self.stash.take("lineage", positions).T
+        for lineage in self._lineages:
+            version, instance = lineage.T
             self.staleness.add(self.version - version)
             self.updates.add(instance)
-        if self._gradient_rows:
-            self.add_gradients(self.gradients)
-            self._gradient_rows.clear()
+        if self._lineages:
+            self.weights.add_gradients()
+            self._lineages.clear()
             self.step_if_due()
         super().accumulate()
+
+    def assert_drained(self) -> None:
+        super().assert_drained()
+        self.weights.assert_drained(self._where)
 
     def on_retired(self, instances: Array, n_examples: Array) -> None:
         """Learn how many rows an example brings; take a step that this makes due."""
@@ -229,6 +276,7 @@ class Parameterised(OneToOne):
         if self.clip is not None:
             self.clipped += self.clip.apply(arrays)
         factor = self.lr_schedule.at(self.updates.examples)
+        self.weights.before_step()
         self.optimizer.step(gradients, lr_factor=factor)
         for gradient in self.gradients.values():
             if not isinstance(gradient, RowSums):

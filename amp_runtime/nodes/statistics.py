@@ -86,11 +86,15 @@ class NodeReport:
         busy_s: seconds spent in this node.
         stash_used: rows that wait for their answer now.
         stash_peak: the most rows that waited at once.
+        stash_bytes: memory of what is kept of waiting rows; it grows with the peak.
         join_waiting: keys that wait for rows on other ports.
         gradient_rows: rows accumulated towards the next update.
         metrics: {mode name: {metric: its sum}}.
         lr: learning rate of the last update.
         clipped: updates whose gradient was clipped; None where none is to be.
+        weight_copies_peak: past versions of its weights that were held at once, at most;
+            None unless backward_weights is stashed.
+        weight_copies_peak_bytes: what they took.
     """
 
     rows_forward: Count = 0
@@ -104,11 +108,14 @@ class NodeReport:
     busy_s: float = 0.0
     stash_used: Count = 0
     stash_peak: Count = 0
+    stash_bytes: Count = 0
     join_waiting: Count = 0
     gradient_rows: Count = 0
     metrics: dict[str, dict[str, MetricSum]] = field(default_factory=dict)
     lr: float = 0.0
     clipped: int | None = None
+    weight_copies_peak: int | None = None
+    weight_copies_peak_bytes: Count = 0
 
     @property
     def batches(self) -> int:

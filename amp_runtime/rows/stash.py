@@ -61,6 +61,11 @@ class Stash:
         """Positions that are not free."""
         return self.capacity - self._n_free
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of all columns, of free positions too."""
+        return sum(column.nbytes for column in self._columns.values())
+
     def allocate(self, n: int) -> Int64:
         """Return `n` positions, now open, the longest free first; [n], new memory."""
         if n > self._n_free:

@@ -137,20 +137,29 @@ class Case:
     config: Path
 
 
-EVERY = [(model, optimizer) for model in MODELS for optimizer in OPTIMIZERS]
-IN_PROCESSES = [
+EVERY: list[tuple[str, ...]] = [
+    *((model, optimizer) for model in MODELS for optimizer in OPTIMIZERS),
+    *(
+        (model, "adam", weights)
+        for model in ("rnn", "lstm", "tree_lstm", "child_sum")
+        for weights in ("stashed", "recompute")
+    ),
+]
+IN_PROCESSES: list[tuple[str, ...]] = [
     *((model, optimizer) for model in ("rnn", "mlp") for optimizer in OPTIMIZERS),
     *((model, "adam") for model in ("lstm", "graphs", "roots", "nodes", "child_sum")),
     ("ggsnn_graph", "adam"),
     ("ggsnn_node", "sgd"),
     ("tree_lstm", "sgd"),
     ("gru", "sgd"),
+    ("tree_lstm", "adam", "stashed"),
+    ("child_sum", "sgd", "recompute"),
 ]
 
 
 @pytest.fixture
 def case(request, runner: Runner) -> Case:
-    model, optimizer = request.param
+    model, optimizer, *weights = request.param
     if model == "babi" and not BABI.is_file():
         pytest.skip("AMP_DATA/babi15/train_15_graphs.txt is not there")
     sections = MODELS[model]
@@ -166,6 +175,7 @@ def case(request, runner: Runner) -> Case:
             "update_every": STEP,
             "max_epochs": EPOCHS,
             "optimizer": {"name": optimizer, **OPTIMIZERS[optimizer][0]},
+            **({"backward_weights": weights[0]} if weights else {}),
         },
     )
     return Case(prepare(load_config(path), node_kinds()), TORCH.get(model), optimizer, path)

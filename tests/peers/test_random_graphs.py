@@ -22,6 +22,7 @@ from random_runs import (
 )
 from scripted import Delivery
 
+from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.updates import Schedule
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make peers)")
@@ -32,9 +33,11 @@ pytestmark = pytest.mark.peers
 TOLERANCE = 1e-9
 
 
-def one_update_equals_autograd(recipe, seed, delivery, schedule, keys, batch, verify) -> None:
+def one_update_equals_autograd(
+    recipe, seed, delivery, schedule, keys, batch, verify, weights
+) -> None:
     """Train one update on all examples, with a plain step of lr 1, and validate."""
-    wiring = build(recipe, batch=batch, lr=1.0, update_every=N_TRAIN)
+    wiring = build(recipe, batch=batch, lr=1.0, update_every=N_TRAIN, backward_weights=weights)
     given = run_settings(
         schedule, max_active_keys=keys, update_every=N_TRAIN, verify=verify, seed=seed
     )
@@ -63,6 +66,7 @@ drawn = {
     "keys": st.integers(1, 8),
     "batch": st.integers(1, 3),
     "verify": st.booleans(),
+    "weights": st.sampled_from(BackwardWeights),
 }
 
 
@@ -86,5 +90,6 @@ def test_a_graph_of_everything_has_every_kind_of_the_oracle():
 
 @pytest.mark.parametrize("delivery", Delivery)
 @pytest.mark.parametrize("schedule", Schedule)
-def test_a_graph_of_everything_equals_autograd(delivery, schedule):
-    one_update_equals_autograd(EVERYTHING, 7, delivery, schedule, 3, 2, True)
+@pytest.mark.parametrize("weights", BackwardWeights)
+def test_a_graph_of_everything_equals_autograd(delivery, schedule, weights):
+    one_update_equals_autograd(EVERYTHING, 7, delivery, schedule, 3, 2, True, weights)

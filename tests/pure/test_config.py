@@ -130,6 +130,7 @@ def test_nodes_get_the_training_defaults_and_only_what_was_set_for_them(load):
         "lr_schedule": {"name": "constant"},
         "clip": "none",
         "initializer": "own",
+        "backward_weights": "live",
         "update_every": 100,
         "min_update_frequency": "auto",
     }

@@ -123,6 +123,7 @@ def test_training_options_lie_over_each_other_defaults_builder_user():
     adam = {"name": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
     rest = {
         "lr_schedule": {"name": "constant", "warm_up": 0}, "clip": "none", "initializer": "own",
+        "backward_weights": "live",
     }  # fmt: skip
     assert training["a"] == {
         "optimizer": {**adam, "lr": 0.5}, "update_every": 9, "min_update_frequency": "auto", **rest,
@@ -141,8 +142,15 @@ def test_schedule_clip_and_initializer_of_all_nodes_of_the_builder_and_of_the_us
             "lr_schedule": {"name": "cosine", "over": 100},
             "clip": {"norm": 1.0},
             "initializer": "xavier_normal",
+            "backward_weights": "stashed",
         },
-        overrides={"b": {"lr_schedule": {"warm_up": 5}, "initializer": "own"}},
+        overrides={
+            "b": {
+                "lr_schedule": {"warm_up": 5},
+                "initializer": "own",
+                "backward_weights": "recompute",
+            }
+        },
     )
     out = graph.input("vector", each=PerExample, state={"step": 0}, payload={"x": "vector"})
     a = graph.add("linear", "a", out, features=4, clip="none", initializer={"bias": "zeros"})
@@ -153,6 +161,8 @@ def test_schedule_clip_and_initializer_of_all_nodes_of_the_builder_and_of_the_us
     assert training["a"]["lr_schedule"] == training["c"]["lr_schedule"] == cosine
     step = {"name": "step", "every": 9, "factor": 0.5, "warm_up": 5}
     assert training["b"]["lr_schedule"] == step  # the user's key over the builder's schedule
+    weights = {name: training[name].get("backward_weights") for name in ("a", "b", "c", "end")}
+    assert weights == {"a": "stashed", "b": "recompute", "c": "stashed", "end": None}
     assert training["a"]["clip"] == "none"
     assert training["b"]["clip"] == {"norm": 1.0, "value": None}
     assert training["a"]["initializer"] == {"bias": {"name": "zeros"}}
@@ -273,6 +283,11 @@ def test_an_input_port_drawn_to_twice_is_refused(graph, vector):
         ({"initializer": {"weight": "nomal"}}, "initializer.weight: unknown .* mean 'normal'"),
         ({"initializer": {"weight": {"name": "normal", "sd": 1.0}}}, "sd: unknown option of init"),
         ({"initializer": {"name": "uniform", "a": 1.0}}, "initializer: a must be below b"),
+        (
+            {"backward_weights": "stash"},
+            "backward_weights: must be live, stashed or recompute, not 'stash'",
+        ),
+        ({"backward_weights": None}, "backward_weights: must be live, .* not null"),
         ({"initializer": 3}, "initializer: must be a name, or a mapping, not 3"),
     ],
 )

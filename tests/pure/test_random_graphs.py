@@ -19,6 +19,7 @@ from scripted import Delivery, ScriptedRun
 
 from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.graph.wiring import Wiring
+from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.reference import Reference
@@ -81,11 +82,12 @@ def test_synchronous_parameters_equal_those_of_the_reference_under_any_delivery(
     keys=st.integers(1, 8),
     batch=st.integers(1, 3),
     verify=st.booleans(),
+    weights=st.sampled_from(BackwardWeights),
 )
 def test_an_asynchronous_run_retires_everything_under_any_delivery(
-    recipe, seed, delivery, keys, batch, verify
+    recipe, seed, delivery, keys, batch, verify, weights
 ):
-    wiring = build(recipe, batch=batch)
+    wiring = build(recipe, batch=batch, backward_weights=weights)
     given = run_settings(Schedule.ASYNCHRONOUS, max_active_keys=keys, max_epochs=2, verify=verify)
     run = scripted(wiring, given, seed, delivery)
     for host in run.hosts.values():
