@@ -20,13 +20,9 @@ import numpy as np
 from amp_runtime.errors import AmpError, InvariantError, NodeError, WireError
 from amp_runtime.graph.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_of
 from amp_runtime.host.row_queues import RowQueues
-<<<<<<< HEAD
+from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.end import End
 from amp_runtime.nodes.node import Evaluation, Kinds, Node, NodeContext
-=======
-from amp_runtime.nodes.backward_weights import BackwardWeights
-from amp_runtime.nodes.node import Kinds, Node, NodeContext
->>>>>>> 9a40842 (backward_weights: live, stashed or recompute, per node; a version lives while rows refer to it)
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.statistics import MetricSum, NodeReport, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule, UpdatePolicy
