@@ -14,7 +14,7 @@ import numpy as np
 
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.rows.message import Answer, Payload, Rows
-from amp_runtime.rows.segments import run_starts
+from amp_runtime.rows.segments import run_lengths, run_starts
 from amp_runtime.rows.spec import Array, Int32, Int64
 from amp_runtime.rows.stash import Stash
 
@@ -63,9 +63,9 @@ class FanOut(Node):
     def open_parents(self, rows: Rows, owed: Array | int) -> Int64:
         """Return new parent positions for `rows`, each owing `owed` answers."""
         parents = self.parents.allocate(len(rows))
-        counts = np.broadcast_to(np.asarray(owed, np.int64), (len(rows),))
-        none = np.zeros(len(rows), bool)
-        self.parents.put(parents, {"return_to": rows.return_to, "owed": counts, "has": none})
+        self.parents.put(parents, {"return_to": rows.return_to})
+        self.parents.column("owed", (), np.int64)[parents] = owed
+        self.parents.column("has", (), np.bool_)[parents] = False
         for name, spec in self._sums.items():
             sums = self.parents.column(f"sum.{name}", spec.shape, spec.numpy_dtype)
             sums[parents] = 0
@@ -84,15 +84,19 @@ class FanOut(Node):
             sums: of all parents, by position; changed here. Zeros before the first.
         """
         order, starts = children.order, children.starts
+        if len(starts) == len(order):
+            sums[children.parents] += gradient
+            return
         sums[children.parents[order[starts]]] += np.add.reduceat(gradient[order], starts, axis=0)
 
     def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
         positions = self.stash.answer(slots)
         self._answered.append(positions)
         of_child = self.stash.take("parent", positions)
-        order = np.argsort(of_child, kind="stable")
-        starts = run_starts(of_child[order])
-        parents = of_child[order[starts]]
+        order = of_child.argsort(kind="stable")
+        ordered = of_child[order]
+        starts = run_starts(ordered)
+        parents = ordered[starts]
         if gradient is not None and len(parents):
             children = Children(port, positions, of_child, order, starts)
             for name, array in gradient.items():
@@ -101,18 +105,20 @@ class FanOut(Node):
                     sums = self.parents.column(f"sum.{name}", (), array.dtype)
                     self.collect(sums, children, array)
         owed = self.parents.column("owed", (), np.int64)
-        owed[parents] -= np.diff(starts, append=len(order))
-        done = parents[owed[parents] == 0]
+        still = owed[parents] - run_lengths(starts, len(order))
+        owed[parents] = still
+        done = parents[still == 0]
         if not len(done):
             return ()
         has = self.parents.take("has", done)
         answers = []
-        for some, null in ((done[has], False), (done[~has], True)):
-            if len(some):
-                sums_ = {n: self.parents.take(f"sum.{n}", some) for n in self._sums}
-                return_to = self.parents.take("return_to", some)
-                answers.append(Answer(return_to, None if null else sums_))
-        self.parents.free(self.parents.answer(self.parents.slots(done)))
+        if has.any():
+            some = done if has.all() else done[has]
+            found = {n: self.parents.take(f"sum.{n}", some) for n in self._sums}
+            answers.append(Answer(self.parents.take("return_to", some), found))
+        if not has.all():
+            answers.append(Answer(self.parents.take("return_to", done[~has]), None))
+        self.parents.close(done)
         return answers
 
     def accumulate(self) -> None:

@@ -39,8 +39,12 @@ class Blocks:
         self._end = 0
         self._live = 0
 
-    def open(self, numbers: Int64, counts: Int64) -> None:
-        """Make a block of `counts` rows for each of `numbers`, all distinct and closed."""
+    def open(self, numbers: Int64, counts: Int64) -> tuple[int, int]:
+        """Make a block of `counts` rows for each of `numbers`, all distinct and closed.
+
+        Returns:
+            Where the rows of these blocks begin, and how many there are.
+        """
         if len(numbers) and (highest := int(numbers.max())) >= len(self._first):
             more = max(highest + 1 - len(self._first), len(self._first))
             self._first = np.concatenate([self._first, np.zeros(more, np.int64)])
@@ -48,10 +52,12 @@ class Blocks:
         total = int(counts.sum())
         if self._end + total > self._capacity:
             self._make_room(total)
-        self._first[numbers] = self._end + np.cumsum(counts) - counts
+        first = self._end
+        self._first[numbers] = counts.cumsum() + (first - counts)
         self._count[numbers] = counts
         self._end += total
         self._live += total
+        return first, total
 
     def close(self, numbers: Int64) -> None:
         """Give up the rows of open blocks."""
@@ -78,6 +84,10 @@ class Blocks:
     def take(self, name: str, rows: Int64) -> Array:
         """Return column `name` at `rows`, [rows, *shape], new memory."""
         return self._columns[name][rows]
+
+    def column(self, name: str) -> Array:
+        """Return a whole column, until the next `open`."""
+        return self._columns[name]
 
     def reorder(self, rows: Int64, order: Int64) -> None:
         """Let `rows[i]` hold from now on what `rows[order[i]]` holds, in all columns."""

@@ -14,7 +14,13 @@ import numpy as np
 from amp_runtime.errors import DuplicateStateError, GroupSizeError
 from amp_runtime.rows.blocks import Blocks, ColumnSpec
 from amp_runtime.rows.join import KeyIndex
-from amp_runtime.rows.segments import numbered_within, run_starts
+from amp_runtime.rows.segments import (
+    distinct,
+    numbered_within,
+    repeated,
+    run_lengths,
+    run_starts,
+)
 from amp_runtime.rows.spec import Columns, Int64
 from amp_runtime.rows.stash import Stash
 
@@ -57,23 +63,25 @@ class Gathering:
 
     def enter(self, keys: Int64, expect: Expect) -> Int64:
         """Return the entry of each of `keys` [rows], made where there is none."""
-        order = np.argsort(keys, kind="stable")
-        starts = run_starts(keys[order])
-        distinct = keys[order[starts]]
-        entries, found = self._index.find(distinct)
+        order = keys.argsort(kind="stable")
+        ordered = keys[order]
+        starts = run_starts(ordered)
+        distinct_keys = ordered[starts]
+        entries, found = self._index.find(distinct_keys)
         if not found.all():
-            new = self._stash.allocate(int((~found).sum()))
-            counts = expect(order[starts[~found]])
-            self.members.open(new, counts)
-            self.members.put(self.members.rows(new), {"filled": np.zeros(counts.sum(), bool)})
-            none = np.zeros(len(new), np.int64)
-            unannounced = np.full(len(new), not self._announced)
-            kept = {"key": distinct[~found], "arrived": none, "announced": unannounced}
-            self._stash.put(new, kept)
-            self._index.insert(distinct[~found], new)
-            entries[~found] = new
+            missing = (~found).nonzero()[0]
+            new_keys = distinct_keys[missing]
+            new = self._stash.allocate(len(missing))
+            counts = expect(order[starts[missing]])
+            first, total = self.members.open(new, counts)
+            self.members.column("filled")[first : first + total] = False
+            self._stash.column("key", (), np.int64)[new] = new_keys
+            self._stash.column("arrived", (), np.int64)[new] = 0
+            self._stash.column("announced", (), np.bool_)[new] = not self._announced
+            self._index.insert(new_keys, new)
+            entries[missing] = new
         of_row = np.empty(len(keys), np.int64)
-        of_row[order] = np.repeat(entries, np.diff(starts, append=len(keys)))
+        of_row[order] = entries.repeat(run_lengths(starts, len(keys)))
         return of_row
 
     def announce(self, entries: Int64, columns: Columns) -> None:
@@ -117,12 +125,13 @@ class Gathering:
         if positions is None:
             return self.members.first(entries) + number
         rows = self.members.first(entries) + positions
-        again = self.members.take("filled", rows) | (numbered_within(rows) > 0)
-        if again.any():
+        filled = self.members.column("filled")
+        if filled[rows].any() or repeated(rows):
+            again = filled[rows] | (numbered_within(rows) > 0)
             at = int(np.flatnonzero(again)[0])
             what = f"a second member at position {int(positions[at])} of its {self._whole}"
             raise self._duplicate(what, "x", columns, at)
-        self.members.put(rows, {"filled": np.ones(len(rows), bool)})
+        filled[rows] = True
         return rows
 
     def completed(self, entries: Int64) -> Int64:
@@ -130,10 +139,11 @@ class Gathering:
 
         `entries` are those of rows that were just placed or announced.
         """
-        distinct = np.unique(entries)
-        arrived = self._stash.column("arrived", (), np.int64)[distinct]
-        announced = self._stash.column("announced", (), np.bool_)[distinct]
-        complete: Int64 = distinct[announced & (arrived == self.members.counts(distinct))]
+        touched = distinct(entries)
+        whole = self._stash.take("arrived", touched) == self.members.counts(touched)
+        if self._announced:
+            whole &= self._stash.take("announced", touched)
+        complete: Int64 = touched[whole]
         self._n_complete += len(complete)
         return complete
 

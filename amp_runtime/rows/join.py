@@ -19,8 +19,8 @@ class KeyIndex:
     """int64 keys to int64 values, sorted by key; all operations are in bulk."""
 
     def __init__(self) -> None:
-        self._keys = np.zeros(0, np.int64)
-        self._values = np.zeros(0, np.int64)
+        self._table = np.zeros((2, 0), np.int64)  # keys, and their values
+        self._keys = self._table[0]
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -29,22 +29,31 @@ class KeyIndex:
         """Return (values [rows], found mask [rows]); values are 0 where not found."""
         if not len(self._keys):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
-        at = np.searchsorted(self._keys, keys)
-        at[at == len(self._keys)] = 0
-        found = self._keys[at] == keys
-        return np.where(found, self._values[at], 0), found
+        at = self._keys.searchsorted(keys)
+        known, values = self._table.take(at, axis=1, mode="clip")
+        found = known == keys
+        values *= found
+        return values, found
 
     def insert(self, keys: Int64, values: Int64) -> None:
         """Add keys that are not here yet; `keys` must be sorted."""
-        at = np.searchsorted(self._keys, keys)
-        self._keys = np.insert(self._keys, at, keys)
-        self._values = np.insert(self._values, at, values)
+        at = self._keys.searchsorted(keys) + np.arange(len(keys))
+        old = np.ones(len(self._keys) + len(keys), bool)
+        old[at] = False
+        table = np.empty((2, len(old)), np.int64)
+        table[:, old] = self._table
+        table[0, at] = keys
+        table[1, at] = values
+        self._set(table)
 
     def remove(self, keys: Int64) -> None:
         """Remove keys that are here."""
-        at = np.searchsorted(self._keys, keys)
-        self._keys = np.delete(self._keys, at)
-        self._values = np.delete(self._values, at)
+        kept = np.ones(len(self._keys), bool)
+        kept[self._keys.searchsorted(keys)] = False
+        self._set(self._table[:, kept])
+
+    def _set(self, table: Int64) -> None:
+        self._table, self._keys = table, table[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,25 +10,46 @@ from amp_runtime.rows.spec import Array, Int64
 def ranges(starts: Array, counts: Array) -> Int64:
     """Return the integers of all `range(start, start + count)`, one after another."""
     counts = np.asarray(counts, np.int64)
-    total = int(counts.sum())
-    ends = np.cumsum(counts)
-    firsts: Int64 = np.repeat(np.asarray(starts, np.int64) - (ends - counts), counts)
-    return firsts + np.arange(total)
+    ends = counts.cumsum()
+    firsts: Int64 = (np.asarray(starts, np.int64) - (ends - counts)).repeat(counts)
+    firsts += np.arange(len(firsts))
+    return firsts
 
 
 def run_starts(values: Array) -> Int64:
     """Return where each run of equal values begins in `values` [n]."""
     changes = np.ones(len(values), bool)
     changes[1:] = values[1:] != values[:-1]
-    return np.flatnonzero(changes)
+    return changes.nonzero()[0]
+
+
+def run_lengths(starts: Int64, n: int) -> Int64:
+    """Return how long each of the runs is that begin at `starts` and end before `n`."""
+    lengths = np.empty_like(starts)
+    np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
+    lengths[-1:] = n - starts[-1:]
+    return lengths
+
+
+def distinct(values: Array) -> Array:
+    """Return each of `values` [n] once, sorted."""
+    ordered = np.sort(values)
+    return ordered[run_starts(ordered)]
+
+
+def repeated(values: Array) -> bool:
+    """Return whether any of `values` [n] is there twice."""
+    ordered = np.sort(values)
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def numbered_within(values: Array) -> Int64:
     """Return for each of `values` [n] how many equal ones stand before it."""
-    order = np.argsort(values, kind="stable")
+    order = values.argsort(kind="stable")
     starts = run_starts(values[order])
-    numbers = np.empty(len(values), np.int64)
-    numbers[order] = ranges(np.zeros(len(starts)), np.diff(starts, append=len(values)))
+    numbers = np.zeros(len(values), np.int64)
+    if len(starts) < len(values):
+        numbers[order] = ranges(np.zeros(len(starts)), run_lengths(starts, len(values)))
     return numbers
 
 

@@ -37,6 +37,7 @@ class Stash:
         name: of the node, for errors.
 
     Attributes:
+        capacity: positions that there are.
         peak: the most positions that were used at once.
     """
 
@@ -50,11 +51,8 @@ class Stash:
         self._ring = np.arange(capacity)
         self._head = 0
         self._n_free = capacity
+        self.capacity = capacity
         self.peak = 0
-
-    @property
-    def capacity(self) -> int:
-        return len(self._open)
 
     @property
     def used(self) -> int:
@@ -70,10 +68,15 @@ class Stash:
         """Return `n` positions, now open, the longest free first; [n], new memory."""
         if n > self._n_free:
             self._grow(n)
-        positions = self._ring.take(np.arange(self._head, self._head + n), mode="wrap")
-        self._head = (self._head + n) % self.capacity
+        end = self._head + n
+        if end <= self.capacity:
+            positions = self._ring[self._head : end].copy()
+        else:
+            positions = self._ring.take(np.arange(self._head, end), mode="wrap")
+        self._head = end % self.capacity
         self._n_free -= n
-        self.peak = max(self.peak, self.used)
+        if (used := self.capacity - self._n_free) > self.peak:
+            self.peak = used
         self._open[positions] = positions | (self._uses[positions] << POSITION_BITS)
         return positions
 
@@ -119,9 +122,18 @@ class Stash:
             )
         self._open[positions] = _FREE
         self._uses[positions] = (self._uses[positions] + 1) & _USE_MASK
-        tail = self._head + self._n_free
-        self._ring.put(np.arange(tail, tail + len(positions)), positions, mode="wrap")
-        self._n_free += len(positions)
+        n = len(positions)
+        tail = (self._head + self._n_free) % self.capacity
+        if tail + n <= self.capacity:
+            self._ring[tail : tail + n] = positions
+        else:
+            self._ring.put(np.arange(tail, tail + n), positions, mode="wrap")
+        self._n_free += n
+
+    def close(self, positions: Int64) -> None:
+        """Free open positions, all distinct, that nobody will answer."""
+        self._open[positions] = _ANSWERED
+        self.free(positions)
 
     def put(self, positions: Int64, values: Mapping[str, Array]) -> None:
         """Copy `values` ({name: [rows, *shape]}) into the columns at `positions`."""
@@ -164,6 +176,7 @@ class Stash:
         self._n_free += size - old
         self._ring[: self._n_free] = np.concatenate([waiting, np.arange(old, size)])
         self._head = 0
+        self.capacity = size
         self._open = _grown(self._open, size, _FREE)
         self._uses = _grown(self._uses, size)
         self._columns = {name: _grown(column, size) for name, column in self._columns.items()}

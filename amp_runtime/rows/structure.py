@@ -196,7 +196,7 @@ class StructureArena:
         """
         row = self._rows(name, columns)
         n_elements = self._counts[name].values[row]
-        bad = (np.asarray(index) < 0) | (index >= n_elements)
+        bad = (index >= n_elements) | (np.asarray(index) < 0)
         if bad.any():
             at = int(np.flatnonzero(np.broadcast_to(bad, row.shape))[0])
             raise MissingStructureError(
@@ -223,7 +223,7 @@ class StructureArena:
             at = int(np.flatnonzero(~found)[0])
             raise MissingStructureError("no structure here", where=columns.words(at))
         example = columns.example
-        if (bad := example >= self._table.columns["examples"][positions]).any():
+        if (bad := self._table.columns["examples"][positions] <= example).any():
             at = int(np.flatnonzero(bad)[0])
             raise MissingStructureError("no such example", where=columns.words(at))
         row: Int64 = self._table.columns["first"][positions] + example

@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from amp_runtime.rows.segments import numbered_within, ranges, reduce_segments, run_starts
+from amp_runtime.rows.segments import (
+    distinct,
+    numbered_within,
+    ranges,
+    reduce_segments,
+    repeated,
+    run_lengths,
+    run_starts,
+)
 
 
 def array(*values):
@@ -23,6 +31,21 @@ def test_ranges_follow_each_other():
 )
 def test_runs_start_where_the_value_changes(values, starts):
     assert run_starts(array(*values)).tolist() == starts
+
+
+@pytest.mark.parametrize(
+    ("starts", "n", "lengths"), [((), 0, []), ((0,), 3, [3]), ((0, 2, 4), 5, [2, 2, 1])]
+)
+def test_a_run_ends_where_the_next_begins_and_the_last_at_the_end(starts, n, lengths):
+    assert run_lengths(array(*starts), n).tolist() == lengths
+
+
+def test_values_that_are_there_twice_are_found_and_left_out():
+    assert distinct(array(5, 7, 5, 1)).tolist() == [1, 5, 7]
+    assert distinct(array()).tolist() == []
+    assert repeated(array(5, 7, 5))
+    assert not repeated(array(7, 5))
+    assert not repeated(array())
 
 
 def test_equal_values_are_numbered_in_their_order():

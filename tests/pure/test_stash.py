@@ -26,6 +26,17 @@ def test_positions_are_reused_oldest_first():
     assert (stash.used, stash.peak, stash.capacity) == (4, 4, 4)
 
 
+def test_positions_that_nobody_will_answer_are_closed_at_once_and_their_slots_are_dead():
+    stash = Stash("n", capacity=4)
+    positions = stash.allocate(3)
+    slots = stash.slots(positions)
+    stash.close(positions[:2])
+    assert stash.open_positions().tolist() == [2]
+    assert stash.allocate(3).tolist() == [3, 0, 1]  # round the end of the ring
+    with pytest.raises(UnmatchedBackwardError, match=r"slot 0 .*now at use 1"):
+        stash.answer(slots[:1])
+
+
 def test_a_slot_carries_position_and_use():
     stash = Stash("n", capacity=2)
     for use in range(3):
