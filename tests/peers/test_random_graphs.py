@@ -84,8 +84,9 @@ def test_many_more_graphs_equal_autograd(**how):
     one_update_equals_autograd(**how)
 
 
-def test_a_graph_of_everything_has_every_kind_of_the_oracle():
-    assert {node.kind for node in build(EVERYTHING).nodes} == KINDS.keys()
+def test_a_graph_of_everything_has_every_kind_of_the_oracle_but_those_of_trees():
+    of_trees = {"child_sum_lstm", "forget", "tree_lstm_branch", "tree_lstm_leaf"}
+    assert {node.kind for node in build(EVERYTHING).nodes} == KINDS.keys() - of_trees
 
 
 @pytest.mark.parametrize("delivery", Delivery)
