@@ -58,7 +58,7 @@ class Forget(Parameterised):
     def compute(self, payload: Payload) -> tuple[Payload, Payload]:
         c = payload["c"]
         inputs = np.concatenate([payload["x"], payload["h"]], axis=1)
-        gate = inputs @ self.parameters["weight"]
+        gate = self.product(inputs, self.parameters["weight"])
         gate += self.parameters["bias"]
         ACTIVATIONS["sigmoid"].apply(gate)
         return {"h": payload["h"], "c": gate * c}, {"inputs": inputs, "gate": gate, "c": c}

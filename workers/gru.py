@@ -58,9 +58,9 @@ class Gru(Parameterised):
     def compute(self, payload: Payload) -> tuple[Payload, Payload]:
         n, x, h = self._n, payload["x"], payload["h"]
         of_x, of_h = self._weights()
-        gates = x @ of_x
+        gates = self.product(x, of_x)
         gates += self.parameters["bias"]
-        by_h = h @ of_h
+        by_h = self.product(h, of_h)
         gates[:, : 2 * n] += by_h[:, : 2 * n]
         ACTIVATIONS["sigmoid"].apply(gates[:, : 2 * n])
         r, z, new = np.split(gates, 3, axis=1)

@@ -69,7 +69,7 @@ class Linear(Parameterised):
 
     def compute(self, payload: Payload) -> tuple[Payload, Payload]:
         x = single(payload).reshape(-1, math.prod(self._shape))
-        y = x @ self.parameters["weight"]
+        y = self.product(x, self.parameters["weight"])
         if self.options.bias:
             y += self.parameters["bias"]
         if self._activation is None:

@@ -67,7 +67,7 @@ class LstmCell(Parameterised):
 
     def compute(self, payload: Payload) -> tuple[Payload, Payload]:
         inputs, memories, carried = self.gather(payload)
-        gates = inputs @ self.parameters["weight"]
+        gates = self.product(inputs, self.parameters["weight"])
         gates += self.parameters["bias"]
         i, f, g, o = self._blocks(gates)
         for block in (i, f, o):

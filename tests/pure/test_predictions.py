@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kinds import f64, floats, make, rows, structure
+from kinds import f64, floats, make, only, rows, spec, structure
 from scripted import Delivery, ScriptedRun
 from wirings import POSITION, chain, examples, new_graph, recurrent, tokens_chain
 
@@ -25,7 +25,7 @@ from amp_runtime.nodes.node import Evaluation
 from amp_runtime.output.predictions import PredictionWriter, plain_values
 from amp_runtime.predicting import example_form, forms, without_labels
 from amp_runtime.reference import Reference
-from amp_runtime.rows.message import Mode
+from amp_runtime.rows.message import Mode, Rows
 from amp_runtime.rows.spec import ArraySpec
 from amp_runtime.wire.protocol import Barrier, Predictions
 from workers.registry import Registry
@@ -105,7 +105,7 @@ def test_whatever_arrives_first_predictions_are_in_the_order_of_examples(deliver
             assert found.counts.tolist() == expected.counts.tolist()
             assert found.state["step"].tolist() == expected.state["step"].tolist()
             for name, array in expected.arrays.items():
-                np.testing.assert_allclose(found.arrays[name], array, rtol=1e-12)
+                assert (found.arrays[name] == array).all()  # to the last bit
 
 
 def test_rows_of_an_example_come_by_their_state():
@@ -127,7 +127,7 @@ def test_what_waits_to_be_complete_is_bounded_and_handed_on_in_pieces():
     assert len(few) == 1
     assert len(pieces) > 1
     for name, array in joined(few).arrays.items():
-        np.testing.assert_allclose(joined(pieces).arrays[name], array, rtol=1e-12)
+        assert (joined(pieces).arrays[name] == array).all()
     assert whole.counts.tolist() == GIVEN.field("tokens").counts.tolist()
 
 
@@ -168,6 +168,34 @@ def test_an_example_none_of_whose_rows_ends_has_no_predictions():
 
 
 # ---------------------------------------------------------------------------------- kinds
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("kind", "options", "widths"),
+    [
+        ("linear", {"features": 10}, {"x": 128}),
+        ("linear", {"features": 1}, {"x": 300}),
+        ("gru", {}, {"x": 64, "h": 128}),
+        ("lstm", {}, {"x": 64, "h": 128, "c": 128}),
+        ("forget", {}, {"x": 64, "h": 128, "c": 128}),
+    ],
+)
+def test_in_evaluation_a_row_does_not_depend_on_those_beside_it(kind, options, widths, dtype):
+    node = make(kind, spec(*((n, (w,), dtype) for n, w in widths.items())), dtype=dtype, **options)
+    generator = np.random.default_rng(0)
+    given = {n: generator.normal(size=(300, w)).astype(dtype) for n, w in widths.items()}
+
+    def outputs(chosen):
+        columns = np.zeros((len(chosen), 4), np.int32)
+        payload = {name: array[chosen] for name, array in given.items()}
+        return only(node.forward("x", Rows(columns, payload, 2), Mode.EVALUATE)).payload
+
+    whole = outputs(np.arange(300))
+    for n in (1, 2, 15, 16, 17, 100):
+        chosen = generator.permutation(300)[:n]
+        for name, array in outputs(chosen).items():
+            assert (array == whole[name][chosen]).all(), (name, n)
 
 
 def test_probabilities_of_a_class_are_those_worked_by_hand():
