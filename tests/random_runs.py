@@ -27,10 +27,10 @@ recipes = st.lists(
     ),
     max_size=9,
 )
-ODD = len(STEPS) | 1
-"""Each step twice, with an even and an odd number: so both forms of those that have two."""
+ROUND = next(n for n in range(len(STEPS), len(STEPS) + 6) if n % 2 and n % 3)
+"""Each step twice, with numbers that differ modulo 2 and 3: both forms of those that have two."""
 EVERYTHING = [
-    *((n % ODD, 7 * n, n, 1 + n % 3) for n in range(2 * ODD) if n % ODD < len(STEPS)),
+    *((n % ROUND, 7 * n, n, 1 + n % 3) for n in range(2 * ROUND) if n % ROUND < len(STEPS)),
     *((STEPS.index(Maker.add_elementwise), n, n, 1) for n in range(len(ELEMENTWISE))),
 ]
 quick = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
