@@ -161,8 +161,8 @@ class Parameterised(OneToOne):
         n_tiles = -(-len(x) // TILE_ROWS)
         whole = np.zeros((n_tiles * TILE_ROWS, x.shape[1]), x.dtype)
         whole[: len(x)] = x
-        found: Array = np.matmul(whole.reshape(n_tiles, TILE_ROWS, -1), weight)
-        return found.reshape(len(whole), -1)[: len(x)]
+        found: Array = np.matmul(whole.reshape(n_tiles, TILE_ROWS, x.shape[1]), weight)
+        return found.reshape(len(whole), weight.shape[1])[: len(x)]
 
     def transform(self, rows: Rows, mode: Mode) -> tuple[Payload, Payload]:
         self._evaluating = mode is Mode.EVALUATE
