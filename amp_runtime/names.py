@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -52,7 +53,7 @@ def resolve(name: str, *, what: str, where: str = "") -> Any:
             where=where,
             fix="install it, or put it beside the config file",
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise FunctionNameError(
             f"{name!r}: importing {module_name} raised {type(error).__name__}: {error}", where=where
         ) from error
@@ -65,12 +66,38 @@ def resolve(name: str, *, what: str, where: str = "") -> Any:
         ) from None
 
 
+def state_function(name: str, where: str) -> Callable[..., Any]:
+    """Return the function on states that `name` names, which takes (columns, structure).
+
+    Raises:
+        FunctionNameError: there is none, or it takes something else.
+    """
+    function = resolve(name, what="a function on states", where=where)
+    if not callable(function):
+        raise FunctionNameError(f"{name!r} is not a function", where=where)
+    try:
+        inspect.signature(function).bind("columns", "structure")
+    except (TypeError, ValueError) as error:
+        raise FunctionNameError(
+            f"{name!r} cannot be called with (columns, structure): {error}",
+            where=where,
+            fix="define it as f(columns, structure)",
+        ) from None
+    return function  # type: ignore[no-any-return]
+
+
 def needs(*fields: str) -> Callable[[F], F]:
     """Declare the structure fields that a function on states reads.
 
     `len(<field>)` asks for the number of elements that an example has in a field,
     without shipping the elements.
+
+    Raises:
+        TypeError: what is given is no name: most of all the function, in a bare `@needs`.
     """
+    for field in fields:
+        if not isinstance(field, str):
+            raise TypeError(f"@needs({field!r:.60}): write names of fields, as in @needs('label')")
 
     def mark(function: F) -> F:
         function.structure_fields = fields  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from amp_runtime import names
 from amp_runtime.checking.rules import ConfigProblemsError, Path, Place, Problem
 from amp_runtime.config.schema import BadConfigError, Config, load_config
 from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.feed import check_lengths
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import Target
 from amp_runtime.data import TRAIN, VALID, check_source, load_split
@@ -90,13 +91,25 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
         raise DataError(
             "gave no examples to train on", where=f"{config.place('data')}: {train.where}"
         )
-    _check_same_fields(train, valid)
+    with _placed(config, "data"):
+        _check_same_fields(train, valid)
     wiring, parameters = _wiring(parts, train, config, kinds)
     for dataset in (train, valid):
+        with _placed(config, "data"):
+            check_lengths(wiring, dataset)
         check_state_fits(config, wiring, dataset)
     _check_target(config, wiring, kinds)
     settings = controller_settings(config)
     return Prepared(config, wiring, train, valid, settings, parameters or None)
+
+
+@contextmanager
+def _placed(config: Config, section: str) -> Iterator[None]:
+    """Put the line of a section in front of where an error of the data is."""
+    try:
+        yield
+    except DataError as error:
+        raise error.at(config.place(section)) from error.__cause__
 
 
 @dataclass(slots=True)

@@ -301,7 +301,7 @@ runtime:
     Broken(
         "layers that no memory holds",
         changed(MODEL, "model: {builder: rnn, hidden: 1000000000000}"),
-        ("parameters of the nodes cannot be made", "make the layers smaller"),
+        ("node 'linear-1'", "cannot be made", "make its layers smaller"),
     ),
     Broken(
         "an option of the data out of range",

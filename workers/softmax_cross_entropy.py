@@ -11,11 +11,11 @@ import numpy as np
 from amp_runtime.errors import NodeError, ShapeMismatchError
 from amp_runtime.names import resolve, structure_fields
 from amp_runtime.nodes.end import PredictionForm
-from amp_runtime.nodes.loss import Loss, check_index
+from amp_runtime.nodes.loss import Loss, check_index, check_whole_numbers
 from amp_runtime.nodes.node import NodeContext, single
 from amp_runtime.nodes.statistics import Metrics, MetricSum
 from amp_runtime.rows.message import Payload, Rows
-from amp_runtime.rows.spec import Array, PortSpec
+from amp_runtime.rows.spec import Array, ArraySpec, PortSpec
 from workers.accuracies import Accuracy, check_accuracies, check_classes
 
 
@@ -78,6 +78,12 @@ class SoftmaxCrossEntropy(Loss):
     @classmethod
     def prediction_form(cls, options: Any) -> PredictionForm:
         return PredictionForm(options.index is not None, ids={options.label: options.label})
+
+    @classmethod
+    def check_fields(
+        cls, options: Any, inputs: Mapping[str, PortSpec], fields: Mapping[str, ArraySpec]
+    ) -> None:
+        check_whole_numbers("label", options.label, fields[options.label])
 
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)

@@ -10,14 +10,22 @@ import numpy as np
 
 from amp_runtime.errors import NodeError, ShapeMismatchError
 from amp_runtime.nodes.end import PredictionForm
-from amp_runtime.nodes.loss import Loss, check_index
+from amp_runtime.nodes.loss import Loss, check_index, check_whole_numbers
 from amp_runtime.nodes.node import NodeContext, single
 from amp_runtime.nodes.statistics import Metrics, MetricSum
 from amp_runtime.rows.blocks import ColumnSpec
 from amp_runtime.rows.gathering import Gathering
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Answer, Emission, Mode, Payload, Rows
 from amp_runtime.rows.segments import ranges, run_starts
-from amp_runtime.rows.spec import EXAMPLE, Array, Columns, Int64, PortSpec, StateSchema
+from amp_runtime.rows.spec import (
+    EXAMPLE,
+    Array,
+    ArraySpec,
+    Columns,
+    Int64,
+    PortSpec,
+    StateSchema,
+)
 
 
 class SoftmaxOverRows(Loss):
@@ -64,6 +72,13 @@ class SoftmaxOverRows(Loss):
     @classmethod
     def prediction_form(cls, options: Any) -> PredictionForm:
         return PredictionForm(of_example=(options.label,), ids={options.label: options.label})
+
+    @classmethod
+    def check_fields(
+        cls, options: Any, inputs: Mapping[str, PortSpec], fields: Mapping[str, ArraySpec]
+    ) -> None:
+        check_whole_numbers("label", options.label, fields[options.label])
+        check_whole_numbers("count", options.count, fields[options.count])
 
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)

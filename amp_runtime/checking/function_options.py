@@ -83,6 +83,8 @@ def _parameters(
 ) -> tuple[dict[str, inspect.Parameter], bool]:
     """Return the parameters that options set, and whether any other name is taken too."""
     try:
+        if inspect.iscoroutinefunction(function):
+            raise TypeError("it is an async function")
         signature = inspect.signature(function)
         signature.bind_partial(*given)
     except (TypeError, ValueError) as error:

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from amp_runtime.checking.rules import (
     Problem,
     Schema,
@@ -170,6 +172,9 @@ def _doc(annotation: Any) -> str:
 
 
 def _as_tuples(value: Any) -> Any:
+    """Return `value` with lists as tuples, and numbers of numpy as Python's."""
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, list | tuple):
         return tuple(map(_as_tuples, value))
     if isinstance(value, Mapping):

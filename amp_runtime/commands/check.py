@@ -12,17 +12,22 @@ arguments = takes_config
 def command(given: argparse.Namespace) -> None:
     """Print the resolved CONFIG, its graph and its placement; run nothing."""
     from amp_runtime.commands.running import place
+    from amp_runtime.errors import AmpError
     from amp_runtime.output.summary import graph_summary, parameter_shapes
     from amp_runtime.prepare import prepare_file
 
     kinds = node_kinds()
     prepared = prepare_file(given.config, given.overrides, kinds)
     placed = place(prepared, kinds)
-    shapes = parameter_shapes(prepared.wiring, kinds, prepared.config.seed)
-    print(prepared.config.to_yaml())
+    config, wiring = prepared.config, prepared.wiring
+    try:
+        shapes = parameter_shapes(wiring, kinds, config.seed, prepared.parameters)
+    except AmpError as error:
+        raise error.at(config.place("model")) from error.__cause__
+    print(config.to_yaml())
     print(f"training examples    {prepared.train}")
     print(f"validation examples  {prepared.valid}")
-    print(graph_summary(prepared.wiring, placed.placement, shapes))
+    print(graph_summary(wiring, placed.placement, shapes))
     for words in (placed.words, *placed.notes):
         print(words)
     print(f"{given.config}: all is right")

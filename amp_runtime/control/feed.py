@@ -69,9 +69,12 @@ class Feed:
         dataset: with float fields in the run's dtype.
         order: int64 [examples]: which examples, in which order.
         first_instance: number of the first injection.
+    Raises:
+        DataError: as `check_lengths`.
     """
 
     def __init__(self, wiring: Wiring, dataset: Dataset, order: Int64, first_instance: int) -> None:
+        check_lengths(wiring, dataset)
         self._wiring = wiring
         self._dataset = dataset
         self._order = order
@@ -171,14 +174,10 @@ class Feed:
         k = len(examples)
         if spec.each == PerExample:
             row_example = np.arange(k, dtype=np.int32)
-            position, n_rows = np.zeros(k, np.int32), np.ones(k, np.int32)
+            position = np.zeros(k, np.int32)
         else:
             gathered = self._dataset.gather(spec.each, examples)
-            row_example, position, n_rows = (
-                gathered.row_example,
-                gathered.position,
-                gathered.counts,
-            )
+            row_example, position = gathered.row_example, gathered.position
         schema, batch = spec.spec.schema, self._wiring.batch
         matrix = np.zeros((len(row_example), ADDRESS_COLUMNS + len(schema.names)), np.int32)
         for at, name in enumerate(schema.names, start=ADDRESS_COLUMNS):
@@ -191,7 +190,7 @@ class Feed:
             elif isinstance(source, int):
                 matrix[:, at] = source
             else:
-                matrix[:, at] = self._aligned(spec, source, examples, n_rows)
+                matrix[:, at] = self._aligned(source, examples)
         payload = {}
         for array, field in spec.payload.items():
             array_spec = spec.spec.arrays[array]
@@ -199,25 +198,16 @@ class Feed:
                 shape = (len(row_example), *array_spec.shape)
                 payload[array] = np.zeros(shape, array_spec.numpy_dtype)
             else:
-                payload[array] = self._aligned(spec, field, examples, n_rows)
+                payload[array] = self._aligned(field, examples)
         try:
             schema.pack(matrix[:, ADDRESS_COLUMNS:])
         except KeyOverflowError as error:
             raise error.at(f"{self._dataset.where}, input {spec.name!r}") from None
         return matrix, payload
 
-    def _aligned(self, spec: InputSpec, field: str, examples: Int64, n_rows: Int32) -> Array:
-        """Return a field's values, which must have as many rows as the input has."""
-        values, counts = self._values(field, examples)
-        if (wrong := counts != n_rows).any():
-            at = int(np.flatnonzero(wrong)[0])
-            raise DataError(
-                f"example {int(examples[at])} has {int(counts[at])} rows in field "
-                f"{field!r}, but input {spec.name!r} injects {int(n_rows[at])}",
-                where=self._dataset.where,
-                fix=f"the fields of an input must be as long as {spec.each!r}",
-            )
-        return values
+    def _aligned(self, field: str, examples: Int64) -> Array:
+        """Return a field's values: as many rows as the input has, says `check_lengths`."""
+        return self._values(field, examples)[0]
 
     def _values(self, name: str, examples: Int64) -> tuple[Array, Int32]:
         if name.startswith("len("):
@@ -225,6 +215,34 @@ class Feed:
             return counts, np.ones(len(examples), np.int32)
         gathered = self._dataset.gather(name, examples)
         return gathered.values, gathered.counts
+
+
+def check_lengths(wiring: Wiring, dataset: Dataset) -> None:
+    """Assert that every example fits the graph's inputs.
+
+    Raises:
+        DataError: the fields of an input differ in length; names the first such example.
+    """
+    for spec in wiring.inputs if len(dataset) else ():
+        rows = _lengths(dataset, spec.each)
+        sources = (*spec.state.values(), *spec.payload.values())
+        for field in (s for s in sources if isinstance(s, str) and s != POSITION):
+            lengths = _lengths(dataset, field)
+            if (wrong := lengths != rows).any():
+                at = int(np.flatnonzero(wrong)[0])
+                raise DataError(
+                    f"example {at} has {int(lengths[at])} rows in field {field!r}, but input "
+                    f"{spec.name!r} injects {int(rows[at])}",
+                    where=dataset.where,
+                    fix=f"the fields of an input must be as long as {spec.each!r}",
+                )
+
+
+def _lengths(dataset: Dataset, field: str) -> Int32:
+    """Return how many rows a field has in each example, int32 [examples]."""
+    if field == PerExample or field.startswith("len("):
+        return np.ones(len(dataset), np.int32)
+    return dataset.field(field).counts
 
 
 def mean_rows_per_example(wiring: Wiring, dataset: Dataset) -> float:

@@ -99,7 +99,7 @@ def load_split(
             return Dataset.from_examples(made, where=place)
     except AmpError as error:
         raise (error if error.where else error.at(place)) from error.__cause__
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # nor may it end the program
         raise DataError(
             f"raised {type(error).__name__}: {error}{_line_within(function, error)}", where=place
         ) from error
@@ -135,7 +135,7 @@ def read_examples(
     return read(found, form, vocabularies, options)
 
 
-def _line_within(function: Source, error: Exception) -> str:
+def _line_within(function: Source, error: BaseException) -> str:
     """Return the file and line that raised: the innermost in the source's own file."""
     own_file = getattr(getattr(function, "__code__", None), "co_filename", None)
     frames = traceback.extract_tb(error.__traceback__)

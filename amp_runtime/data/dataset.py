@@ -101,6 +101,7 @@ class Dataset:
                 )
             if number == 0:
                 columns = {name: [] for name in example}
+                _check_names(columns, place_of(where, 0))
             elif example.keys() != columns.keys():
                 raise _names_differ(example, columns, place_of(where, number))
             for name, value in example.items():
@@ -240,6 +241,16 @@ class Dataset:
                 f"example {low if low < 0 else high} is outside the {self.n_examples} "
                 "examples, which are counted from 0",
                 where=self.where,
+            )
+
+
+def _check_names(names: Iterable[Any], place: str) -> None:
+    for name in names:
+        if not isinstance(name, str) or not name or name[0] == "@" or name.startswith("len("):
+            raise DataError(
+                f"has a field {name!r:.80}",
+                where=place,
+                fix="a field's name is text, without @ or len( at its beginning",
             )
 
 

@@ -114,6 +114,11 @@ def as_rows(value: Any) -> Array:
     """
     try:
         array = np.array(value)  # a copy: a generator may reuse its buffer
+        if np.ma.is_masked(value):
+            raise DataError(
+                "is masked in part: a mask would be lost",
+                fix="fill the masked values in, or leave their rows out",
+            )
     except ValueError as error:
         raise DataError(
             f"{short_repr(value)} has rows of different shapes",

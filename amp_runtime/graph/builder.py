@@ -25,10 +25,12 @@ from amp_runtime.errors import (
     OccupiedPortError,
     ShapeMismatchError,
     UnconnectedPortError,
+    UnknownKindError,
     UnknownOptionError,
     UnknownPortError,
     nearest,
 )
+from amp_runtime.graph.asking import asking, check_array, load_said, names_said, ports_said
 from amp_runtime.graph.checks import check_branches, check_cycles, check_paths
 from amp_runtime.graph.draft import Draft, InPort, OutPort, infer
 from amp_runtime.graph.training_options import (
@@ -46,7 +48,7 @@ from amp_runtime.graph.wiring import (
     Wiring,
     fields_of,
 )
-from amp_runtime.names import resolve, structure_fields
+from amp_runtime.names import state_function, structure_fields
 from amp_runtime.nodes.node import Kinds, Node
 from amp_runtime.rows.spec import (
     EXAMPLE,
@@ -69,7 +71,17 @@ __all__ = ["POSITION", "Graph", "NodeHandle", "OutPort", "PerExample", "zeros"]
 class zeros:  # noqa: N801 - reads as a function where it is used
     """A payload of an input: zeros of the given feature shape, in the run's dtype."""
 
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | int
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _check_mapping(what: str, given: object, where: str) -> None:
+    """Assert that an argument of `Graph.input` is a mapping from names."""
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise GraphError(f"its {what} is {given!r:.80}, not a dict by name", where=where)
 
 
 class NodeHandle:
@@ -183,21 +195,36 @@ class Graph:
         return self._scales.get(field, {})
 
     def begin(self, node: NodeHandle, **parameters: Array) -> None:
-        """Let a node begin with these parameters, all it has, and not with drawn ones."""
-        name = self._drafts[node._number].name
-        self.parameters[name] = {
-            parameter: np.ascontiguousarray(array, self.dtype)
-            for parameter, array in parameters.items()
-        }
+        """Let a node begin with these parameters, all it has, and not with drawn ones.
+
+        Raises:
+            GraphError: it has no parameters, or an array is not of finite numbers.
+        """
+        draft = self._drafts[node._number]
+        if not draft.cls.parameterised:
+            raise GraphError("has no parameters to begin with", where=draft.where)
+        given = {}
+        for parameter, array in parameters.items():
+            try:
+                with np.errstate(over="ignore"):  # found in the next line
+                    given[parameter] = np.ascontiguousarray(array, self.dtype)
+                fault = "" if np.isfinite(given[parameter]).all() else "holds a value not finite"
+            except (TypeError, ValueError) as error:
+                fault = f"is no array of numbers: {error}"
+            if fault:
+                raise GraphError(f"begins with a {parameter!r} that {fault}", where=draft.where)
+        self.parameters[draft.name] = given
 
     def state(self, **bits: int) -> None:
         """Declare the model's state columns: name = bits that its values need."""
         for name, width in bits.items():
             if name in (INSTANCE, EXAMPLE) or name in self._columns:
                 raise GraphError(f"state column {name!r} exists already")
-            if not (isinstance(width, int) and 1 <= width <= 31):
+            if name.startswith("@"):
+                raise GraphError(f"state column {name!r}: names with @ are ours; take another")
+            if not _is_whole(width) or not 1 <= width <= 31:
                 raise GraphError(f"state column {name!r}: {width!r} bits, not 1 to 31")
-            self._columns[name] = width
+            self._columns[name] = int(width)
         if self._schema().key_bits > MAX_KEY_BITS:
             raise GraphError(
                 f"the state {self._schema()} takes {self._schema().key_bits} bits, "
@@ -223,6 +250,8 @@ class Graph:
         """
         where = f"input {name!r}"
         self._check_name(name, where)
+        _check_mapping("state", state, where)
+        _check_mapping("payload", payload, where)
         schema = self._schema()
         missing = [c for c in self._columns if c not in state]
         unknown = [c for c in state if c not in self._columns]
@@ -236,24 +265,34 @@ class Graph:
         sources: dict[str, str | None] = {}
         for array, source in payload.items():
             if isinstance(source, zeros):
-                arrays[array], sources[array] = ArraySpec(tuple(source.shape), self.dtype), None
+                given = source.shape
+                shape = (given,) if isinstance(given, int) else tuple(given)
+                arrays[array], sources[array] = ArraySpec(shape, self.dtype), None
             else:
                 arrays[array], sources[array] = self._field(source, where), source
+            check_array(f"array {array!r}", arrays[array], where)
         if each != PerExample:
             self._field(each, where)
             if each not in self.fields:
                 raise GraphError(f"{each!r} has no elements", where=where, fix="use PerExample")
-        for column, given in state.items():
-            if isinstance(given, str) and given != POSITION:
-                found = self._field(given, where)
+        for column, value in state.items():
+            if not isinstance(value, str) and not _is_whole(value):
+                raise GraphError(
+                    f"state column {column!r} is given {value!r:.80}",
+                    where=where,
+                    fix="give a field, POSITION or a whole number",
+                )
+            if isinstance(value, str) and value != POSITION:
+                found = self._field(value, where)
                 if found != ArraySpec((), "int32"):
                     raise ShapeMismatchError(
                         f"state column {column!r} takes whole numbers, one a row, but field "
-                        f"{given!r} is {found}",
+                        f"{value!r} is {found}",
                         where=where,
                     )
         spec = PortSpec(arrays, schema)
-        self._inputs.append(InputSpec(name, each, dict(state), sources, spec))
+        plain = {c: v if isinstance(v, str) else int(v) for c, v in state.items()}
+        self._inputs.append(InputSpec(name, each, plain, sources, spec))
         return OutPort(CONTROLLER_NODE, name)
 
     def add(
@@ -266,6 +305,12 @@ class Graph:
         """
         where = f"node {name!r} (kind {kind})"
         self._check_name(name, where)
+        if not isinstance(kind, str):
+            raise UnknownKindError(
+                f"a kind is text, not {kind!r:.80}",
+                where=where,
+                fix="name it, as in 'linear' or 'package.module:Class'",
+            )
         cls = self._kinds.load(kind, where=where)
         overrides = self._fitting_overrides(name, kind, cls, options)
         training = training_options(cls, self._training, (options, overrides), where)
@@ -275,12 +320,14 @@ class Graph:
 
         merged = {k: v for k, v in {**options, **overrides}.items() if k not in TRAINING_OPTIONS}
         try:
-            validated = validate_options(cls.Options, merged, where=where)
+            with asking(cls, "Options", where):
+                validated = validate_options(cls.Options, merged, where=where)
         except UnknownOptionError as error:
             too = f"it also takes {', '.join(TRAINING_OPTIONS)}" if cls.parameterised else ""
             raise type(error)(error.what, where=where, fix=too) from error.__cause__
         try:
-            cls.check_training(validated, training)
+            with asking(cls, "check_training", where):
+                cls.check_training(validated, training)
         except BadOptionError as error:
             raise error.at(where) from None
         draft = Draft(
@@ -290,8 +337,8 @@ class Graph:
             validated,
             training,
             where,
-            tuple(cls.input_ports(validated)),
-            tuple(cls.output_ports(validated)),
+            ports_said(cls, "input_ports", validated, where),
+            ports_said(cls, "output_ports", validated, where),
         )
         self._drafts.append(draft)
         handle = NodeHandle(self, len(self._drafts) - 1)
@@ -304,7 +351,14 @@ class Graph:
         return handle
 
     def connect(self, source: OutPort | NodeHandle, target: InPort | NodeHandle) -> None:
-        """Draw an edge; a node handle stands for its only port."""
+        """Draw an edge; a node handle stands for its only port.
+
+        Raises:
+            OccupiedPortError: the input port has an edge already.
+            GraphError: what is drawn is no port, or one of another graph.
+        """
+        self._check_end(source, OutPort, 'handle["port"]', f"an edge to {target!r:.80}")
+        self._check_end(target, InPort, 'handle.port("port")', f"an edge from {source!r:.80}")
         out = self._only_output(source) if isinstance(source, NodeHandle) else source
         into = self._only_input(target) if isinstance(target, NodeHandle) else target
         if any(t == into for _, t in self._edges):
@@ -344,12 +398,14 @@ class Graph:
             self.problems.append(Problem(("nodes", unknown), f"{said}; {fix}", unknown=True))
         if self.problems:
             raise ConfigProblemsError.of(self.problems, "")
+        if not self._drafts and not self._inputs:
+            raise GraphError("the model has no nodes", fix="let its builder call graph.add")
         self._check_connected()
         self._insert_bcasts()
         inputs, outputs = infer(self._drafts, self._edges, self._inputs, self.dtype)
         nodes = []
         for number, draft in enumerate(self._drafts):
-            needed = self._needed_fields(draft)
+            needed = self._needed_fields(draft, inputs[number])
             nodes.append(
                 NodeSpec(
                     name=draft.name,
@@ -363,7 +419,7 @@ class Graph:
                     one_to_one=draft.cls.one_to_one,
                     parameterised=draft.cls.parameterised,
                     is_end=draft.cls.is_end,
-                    load=draft.cls.load(draft.options, inputs[number]),
+                    load=load_said(draft.cls, draft.options, inputs[number], draft.where),
                 )
             )
         edges = tuple(Edge(o.node, o.port, i.node, i.port) for o, i in self._edges)
@@ -385,6 +441,15 @@ class Graph:
         check_branches(wiring, changing)
         return wiring
 
+    def _check_end(self, end: object, cls: type, written: str, what: str) -> None:
+        """Assert that an end of an edge is a port of `cls`, or a node, of this graph."""
+        foreign = isinstance(end, NodeHandle) and end._graph is not self
+        if foreign or not isinstance(end, NodeHandle | cls):
+            raise GraphError(
+                f"{what}: {end!r:.80} is {'of another graph' if foreign else 'no such end'}",
+                fix=f"draw from what graph.input, graph.add or handle[...] return; here: {written}",
+            )
+
     def _schema(self) -> StateSchema:
         columns = [(INSTANCE, INSTANCE_KEY_BITS)]
         if self.batch > 1:
@@ -402,6 +467,8 @@ class Graph:
             raise BadNameError(f"the name {name!r} is taken", where=where)
 
     def _field(self, name: str, where: str) -> ArraySpec:
+        if not isinstance(name, str):
+            raise GraphError(f"{name!r:.80} is no field: a field is text", where=where)
         if name.startswith("len(") and name.endswith(")"):
             self._field(name[4:-1], where)
             return ArraySpec((), "int32")
@@ -478,13 +545,15 @@ class Graph:
         names = (stem, *(f"{stem}-{n}" for n in range(2, len(taken) + 3)))
         return next(name for name in names if name not in taken)
 
-    def _needed_fields(self, draft: Draft) -> tuple[str, ...]:
-        needed = list(draft.cls.fields(draft.options))
-        for name in draft.cls.state_functions(draft.options):
-            function = resolve(name, what="a function on states", where=draft.where)
-            if not callable(function):
-                raise BadOptionError(f"{name!r} is not a function", where=draft.where)
-            needed += structure_fields(function)
-        for field in needed:
-            self._field(field, draft.where)
-        return tuple(dict.fromkeys(needed))
+    def _needed_fields(self, draft: Draft, inputs: Mapping[str, PortSpec]) -> tuple[str, ...]:
+        cls = draft.cls
+        needed = list(names_said(cls, "fields", draft.options, draft.where))
+        for name in names_said(cls, "state_functions", draft.options, draft.where):
+            needed += structure_fields(state_function(name, draft.where))
+        fields = {field: self._field(field, draft.where) for field in needed}
+        try:
+            with asking(cls, "check_fields", draft.where):
+                cls.check_fields(draft.options, inputs, fields)
+        except ShapeMismatchError as error:
+            raise error.at(draft.where) from None
+        return tuple(fields)

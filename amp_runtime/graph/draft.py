@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amp_runtime.errors import GraphError
+from amp_runtime.graph.asking import infer_said
 from amp_runtime.graph.checks import no_rows_reach
 from amp_runtime.graph.wiring import CONTROLLER_NODE, InputSpec
 from amp_runtime.nodes.node import Node
@@ -85,7 +85,4 @@ def infer(
 
 
 def _infer_node(draft: Draft, inputs: Mapping[str, PortSpec], dtype: str) -> Mapping[str, PortSpec]:
-    try:
-        return draft.cls.infer(draft.options, inputs, dtype)
-    except GraphError as error:
-        raise error.at(draft.where) from None
+    return infer_said(draft.cls, draft.options, inputs, dtype, draft.where)

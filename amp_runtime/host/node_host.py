@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from amp_runtime.errors import AmpError, InvariantError, NodeError, WireError
+from amp_runtime.errors import AmpError, InvariantError, NodeError, StartError, WireError
 from amp_runtime.graph.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_of
 from amp_runtime.host.row_queues import RowQueues
 from amp_runtime.nodes.backward_weights import BackwardWeights
@@ -98,6 +98,12 @@ class _Counters:
     sent: list[int] = field(default_factory=lambda: [0, 0])
     busy_s: float = 0.0
     train_rows: int = 0
+
+
+def _is_too_big(error: Exception) -> bool:
+    """Whether an array was asked for that no memory holds: NumPy has three errors for it."""
+    numpy_says = ("array is too big", "Maximum allowed dimension exceeded")
+    return isinstance(error, MemoryError) or str(error).startswith(numpy_says)
 
 
 def _breach(node: Node, what: str) -> NodeError:
@@ -204,7 +210,15 @@ class NodeHost:
                 initializer=training["initializer"],
                 backward_weights=BackwardWeights(training["backward_weights"]),
             )
-        return cls(context)
+        where = f"node {spec.name!r} (kind {spec.kind})"
+        try:
+            return cls(context)
+        except AmpError as error:
+            raise (error if error.where else error.at(where)) from error.__cause__
+        except Exception as error:
+            fix = "make its layers smaller" if _is_too_big(error) else ""
+            said = f"cannot be made: {type(error).__name__}: {error}"
+            raise StartError(said, where=where, fix=fix) from error
 
     # ---- rows
 

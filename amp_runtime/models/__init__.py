@@ -72,7 +72,7 @@ def build_model(graph: Graph, builder: str, options: Mapping[str, Any], *, where
         function(graph, **checked)
     except AmpError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # nor may it end the program
         line = traceback.extract_tb(error.__traceback__)[-1]
         raise GraphError(
             f"model builder {builder!r} raised {type(error).__name__}: {error} "

@@ -11,7 +11,7 @@ from amp_runtime.nodes.end import End
 from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.statistics import Metrics, MetricSum, add_metrics
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
-from amp_runtime.rows.spec import Array, Columns, StateSchema
+from amp_runtime.rows.spec import Array, ArraySpec, Columns, StateSchema
 
 
 class Loss(End):
@@ -77,6 +77,19 @@ class Loss(End):
     def reset_metrics(self) -> None:
         for metrics in self._metrics.values():
             metrics.clear()
+
+
+def check_whole_numbers(option: str, field: str, spec: ArraySpec) -> None:
+    """Assert that the option of a loss names a field of whole numbers.
+
+    Raises:
+        ShapeMismatchError: the field holds floats, or vectors.
+    """
+    if spec != ArraySpec((), "int32"):
+        raise ShapeMismatchError(
+            f"option {option!r}: field {field!r} is {spec}, not int32[rows]",
+            fix="labels and counts are whole numbers, one an element",
+        )
 
 
 def check_index(index: str | None, schema: StateSchema) -> None:

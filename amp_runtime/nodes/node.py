@@ -24,7 +24,7 @@ from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.statistics import Metrics
 from amp_runtime.nodes.updates import UpdatePolicy
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Answer, Emission, Mode, Payload, Rows
-from amp_runtime.rows.spec import Array, Columns, Int32, Int64, PortSpec
+from amp_runtime.rows.spec import Array, ArraySpec, Columns, Int32, Int64, PortSpec
 from amp_runtime.rows.stash import Stash
 from amp_runtime.rows.structure import StructureArena
 
@@ -163,6 +163,18 @@ class Node(ABC):
     def fields(cls, options: Any) -> Sequence[str]:
         """Return the structure fields that the options name."""
         return ()
+
+    @classmethod
+    def check_fields(
+        cls, options: Any, inputs: Mapping[str, PortSpec], fields: Mapping[str, ArraySpec]
+    ) -> None:
+        """Refuse structure fields that do not fit the options, or what comes.
+
+        Args:
+            fields: those that `fields` and the functions on states name.
+        Raises:
+            ShapeMismatchError: one does not; its place is added by the caller.
+        """
 
     @classmethod
     def load(cls, options: Any, inputs: Mapping[str, PortSpec]) -> float:

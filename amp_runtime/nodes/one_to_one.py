@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from amp_runtime.errors import ParametersError
+from amp_runtime.errors import ParametersError, StartError
 from amp_runtime.nodes.backward_weights import (
     BackwardWeights,
     LiveWeights,
@@ -122,12 +122,16 @@ class Parameterised(OneToOne):
         super().__init__(context)
         dtype = np.dtype(context.dtype)
         generator = node_generator(context.seed, context.name)
-        self.parameters: dict[str, Array] = {
-            name: np.ascontiguousarray(array, dtype)
-            for name, array in self.initial_parameters(generator).items()
-        }
-        if context.initializer != "own":
-            self._initialize(context.initializer, generator)
+        initial = self.initial_parameters(generator)
+        if not isinstance(initial, Mapping) or not all(isinstance(n, str) for n in initial):
+            raise self._wrong_start(f"initial_parameters returned {initial!r:.80}, no dict by name")
+        with np.errstate(over="ignore"):  # `_check_finite` finds it
+            self.parameters: dict[str, Array] = {
+                name: np.ascontiguousarray(array, dtype) for name, array in initial.items()
+            }
+            if context.initializer != "own":
+                self._initialize(context.initializer, generator)
+        self._check_finite()
         self.gradients: dict[str, Any] = {
             name: np.zeros_like(a) for name, a in self.parameters.items()
         }
@@ -210,6 +214,14 @@ class Parameterised(OneToOne):
         values_of = initial_values(given, self.parameters, generator, self._where)
         for name, values in values_of.items():
             self.parameters[name][...] = values
+
+    def _check_finite(self) -> None:
+        for name, array in self.parameters.items():
+            if not np.isfinite(array).all():
+                raise self._wrong_start(f"parameter {name!r} would begin with a value not finite")
+
+    def _wrong_start(self, what: str) -> StartError:
+        return StartError(what, where=self._where)
 
     def set_parameters(self, arrays: Mapping[str, Array]) -> None:
         """Take over parameters, a copy.

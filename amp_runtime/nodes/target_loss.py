@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any
 
-from amp_runtime.errors import PayloadShapeError, ShapeMismatchError
+from amp_runtime.errors import ShapeMismatchError
 from amp_runtime.nodes.end import PredictionForm
 from amp_runtime.nodes.loss import Loss, check_index
 from amp_runtime.rows.message import Rows
-from amp_runtime.rows.spec import Array, PortSpec
+from amp_runtime.rows.spec import Array, ArraySpec, PortSpec
 
 
 class TargetLoss(Loss):
@@ -44,18 +44,19 @@ class TargetLoss(Loss):
     def prediction_form(cls, options: Any) -> PredictionForm:
         return PredictionForm(options.index is not None)
 
-    def targets(self, rows: Rows, x: Array) -> Array:
-        """Return what the rows of `x` are compared with, in its shape.
-
-        Raises:
-            PayloadShapeError: a target has more or fewer features than a row.
-        """
-        target = self.target(rows, self.options.target, self.options.index)
-        n_target, n_x = prod(target.shape[1:]), prod(x.shape[1:])
+    @classmethod
+    def check_fields(
+        cls, options: Any, inputs: Mapping[str, PortSpec], fields: Mapping[str, ArraySpec]
+    ) -> None:
+        (array,) = inputs["x"].arrays.values()
+        n_target, n_x = prod(fields[options.target].shape), prod(array.shape)
         if n_target != n_x:
-            raise PayloadShapeError(
+            raise ShapeMismatchError(
                 f"a target of {n_target} features, but rows of {n_x}",
-                where=f"node {self.name!r} (kind {self.kind})",
-                fix=f"give the node before it as many features as {self.options.target!r} has",
+                fix=f"give the node before it as many features as {options.target!r} has",
             )
-        return target.reshape(x.shape)
+
+    def targets(self, rows: Rows, x: Array) -> Array:
+        """Return what the rows of `x` are compared with, in its shape and dtype."""
+        target = self.target(rows, self.options.target, self.options.index)
+        return target.reshape(x.shape).astype(x.dtype, copy=False)

@@ -11,6 +11,7 @@ from amp_runtime.checking.function_options import describe_function
 from amp_runtime.checking.options import OptionDescription, describe_options
 from amp_runtime.data import SOURCES
 from amp_runtime.errors import UsageError, nearest
+from amp_runtime.graph.asking import asking
 from amp_runtime.graph.training_options import TRAINING_OPTIONS
 from amp_runtime.models import BUILDERS
 from amp_runtime.nodes.initializers import INITIALIZERS
@@ -56,9 +57,13 @@ def described(name: str, kinds: Kinds) -> str:
         found = names.resolve(name, what="a node kind, a model or a data source")
         if isinstance(found, type) and issubclass(found, Node):
             return _node_kind(name, found)
-        if not callable(found):
-            raise UsageError(f"{name!r} is {found!r}, no class and no function")
-        parameters = list(inspect.signature(found).parameters)
+        try:
+            parameters = list(inspect.signature(found).parameters)
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"{name!r} is {found!r:.80}, no node kind and no function",
+                fix="name a node kind, a model or a data source",
+            ) from None
         n_given = 2 if parameters[:2] == ["split", "seed"] else 1
         return _page(name, found, describe_function(found, n_given))
     pages = []
@@ -84,8 +89,9 @@ def described(name: str, kinds: Kinds) -> str:
 
 
 def _node_kind(name: str, cls: type[Node]) -> str:
-    inputs = _ports(cls, "input_ports", cls.inputs)
-    outputs = _ports(cls, "output_ports", cls.outputs)
+    with asking(cls, "inputs and outputs", f"kind {name}"):
+        inputs = _ports(cls, "input_ports", cls.inputs)
+        outputs = _ports(cls, "output_ports", cls.outputs)
     facts = [f"inputs: {inputs}", f"outputs: {'none' if cls.is_end else outputs}"]
     if metrics := getattr(cls, "metrics", ()):
         facts.append(f"metrics: {', '.join(metrics)}")
@@ -93,7 +99,9 @@ def _node_kind(name: str, cls: type[Node]) -> str:
         facts.append(f"has parameters, so it also takes {', '.join(TRAINING_OPTIONS)}")
     if cls.changes_state:
         facts.append("changes the state, so a loop may hold it alone")
-    return _page(f"node kind {name}", cls, describe_options(cls.Options), facts)
+    with asking(cls, "Options", f"kind {name}"):
+        options = describe_options(cls.Options)
+    return _page(f"node kind {name}", cls, options, facts)
 
 
 def _ports(cls: type[Node], method: str, fixed: Sequence[str]) -> str:

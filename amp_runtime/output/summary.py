@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from amp_runtime.errors import GraphError
+from amp_runtime.control.parameters import NodeParameters
+from amp_runtime.errors import AmpError, GraphError, StartError, blamed
 from amp_runtime.graph.placement import Placement
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.host.node_host import HostSettings, NodeHost
@@ -17,21 +18,27 @@ LEFT = 5
 
 
 def parameter_shapes(
-    wiring: Wiring, kinds: Kinds, seed: int
+    wiring: Wiring, kinds: Kinds, seed: int, parameters: NodeParameters | None = None
 ) -> dict[str, dict[str, tuple[int, ...]]]:
     """Return {node: {parameter: shape}}: the nodes are made as a worker makes them.
 
+    Args:
+        parameters: of nodes that do not begin with drawn ones.
     Raises:
-        GraphError: the parameters are too many for the memory.
+        GraphError: a node cannot be made.
+        ParametersError: it cannot begin with its `parameters`.
     """
     peer = 1
     try:
         host = NodeHost(wiring, kinds, HostSettings([peer] * len(wiring.nodes), seed), peer)
-    except (MemoryError, ValueError) as error:
-        raise GraphError(
-            f"the parameters of the nodes cannot be made: {error}",
-            fix="make the layers smaller",
-        ) from error
+    except AmpError as error:
+        said = blamed(error, GraphError)
+        if isinstance(error, StartError):  # here none starts: it is the graph that is wrong
+            said = GraphError(said.what, where=said.where, fix=said.fix)
+        raise said from error.__cause__
+    for node in host.parameterised():
+        if parameters and node.name in parameters:
+            node.set_parameters(parameters[node.name])
     return {
         node.name: {name: array.shape for name, array in node.parameters.items()}
         for node in host.parameterised()

@@ -217,8 +217,8 @@ def test_a_config_that_cannot_be_is_told_with_status_78_and_leaves_no_folder(
 
 def test_a_data_source_that_exits_is_a_failure_though_its_status_is_0(runner):
     ended = start(runner, "data.source=user_nodes:source_that_exits").end()
-    assert (ended.code, ended.last_line[:10]) == (70, "AMP-E001: ")
-    assert "SystemExit: 0 (" in ended.last_line
+    assert (ended.code, ended.last_line[:10]) == (78, "AMP-E301: ")
+    assert f"raised SystemExit: 0 ({runner.home / USER.name}:" in ended.last_line
 
 
 # ------------------------------------------------------------------------------- stopping

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -213,6 +215,10 @@ def words(split, seed, *, n: int = 2, scale: float = 1.0):
         yield {"x": [scale * i] * (i + 1), "split": int(split == "valid"), "seed": seed}
 
 
+def leaves(split, seed):
+    sys.exit(3)
+
+
 def breaks(split, seed):
     yield {"x": 1}
     np.zeros(2)[5]
@@ -285,11 +291,29 @@ def test_wrong_options_are_refused_before_anything_is_loaded(source, options, er
         (lambda split, seed: 5, {}, "split train: returned int, not examples"),
         (lambda split, seed: {"x": [1]}, {}, "split train: returned dict, not examples"),
         (lambda split, seed: [{"x": 1}, {}], {}, "split train: example 1: lacks field 'x'"),
+        (leaves, {}, r"leaves', split train: raised SystemExit: 3 \(.*test_dataset.py:\d+\)"),
+        (lambda split, seed: [{5: 1}], {}, "example 0: has a field 5; a field's name is text"),
+        (lambda split, seed: [{"len(x)": 1}], {}, r"example 0: has a field 'len\(x\)'"),
+        (lambda split, seed: [{"": 1}], {}, "example 0: has a field ''"),
+        (
+            lambda split, seed: [{"x": [1]}, {"x": np.ma.array([1, 2], mask=[True, False])}],
+            {},
+            "example 1, field 'x': is masked in part: a mask would be lost; fill",
+        ),
     ],
 )
 def test_a_source_that_fails_is_named(source, options, message):
     with pytest.raises(AmpError, match=message):
         load_split(source, "train", 0, options)
+
+
+async def later(split, seed):
+    return []
+
+
+def test_an_async_function_is_no_source():
+    with pytest.raises(FunctionNameError, match=r"later' cannot be called .*: it is an async func"):
+        check_source(later, {})
 
 
 def test_every_source_of_ours_takes_split_and_seed():

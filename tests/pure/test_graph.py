@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from wirings import FIELDS, POSITION, PerExample, chain, new_graph, recurrent, zeros
 
@@ -459,7 +460,7 @@ def test_a_function_that_does_not_resolve_names_the_node(graph, vector):
 def test_a_name_that_is_no_function_is_refused(graph, vector):
     graph.add("sink", "end", graph.add("isu", "s", vector, update="state_functions:not_a_function"))
     with pytest.raises(
-        BadOptionError, match=r"node 's' .*'state_functions:not_a_function' is not a f"
+        FunctionNameError, match=r"node 's' .*'state_functions:not_a_function' is not a f"
     ):
         graph.build()
 
@@ -612,3 +613,113 @@ def test_the_name_of_an_inserted_bcast_gives_way_to_one_that_is_taken(graph, vec
     wiring = graph.build()
     assert wiring.nodes[wiring.number["vector-bcast"]].kind == "sink"
     assert wiring.nodes[wiring.number["vector-bcast-2"]].kind == "bcast"
+
+
+# ---------------------------------------------------------- what a builder may get wrong
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"payload": None}, "its payload is None, not a dict by name"),
+        ({"payload": {5: "vector"}}, "its payload is {5: 'vector'}, not a dict by name"),
+        ({"payload": {"x": 5}}, "5 is no field: a field is text"),
+        ({"payload": {"x": zeros((0,))}}, r"array 'x' is float64\[rows, 0\]; the shape of a row"),
+        ({"payload": {"x": zeros((-1,))}}, r"array 'x' is float64\[rows, -1\]"),
+        ({"payload": {"x": zeros("ab")}}, r"array 'x' is float64\[rows, a, b\]"),
+        ({"payload": {"x": zeros((4.0,))}}, r"array 'x' is float64\[rows, 4.0\]"),
+        ({"state": None}, "its state is None, not a dict by name"),
+        ({"state": {"step": 1.5}}, "state column 'step' is given 1.5; give a field, POSITION or"),
+        ({"state": {"step": True}}, "state column 'step' is given True"),
+        ({"each": 5}, "5 is no field: a field is text"),
+    ],
+)
+def test_an_input_of_the_wrong_form_is_refused_by_name(graph, given, said):
+    right = {"each": PerExample, "state": {"step": 0}, "payload": {"x": "vector"}}
+    with pytest.raises(GraphError, match=f"^input 'vector': {said}"):
+        graph.input("vector", **{**right, **given})
+
+
+def test_whole_numbers_of_numpy_and_one_axis_of_zeros_are_taken(graph):
+    graph.state(node=np.int64(3))
+    out = graph.input(
+        "z", each=PerExample, state={"step": np.int32(1), "node": 2}, payload={"x": zeros(4)}
+    )
+    graph.add("sink", "end", graph.add("linear", "wide", out, features=np.int64(2)))
+    wiring = graph.build()
+    assert wiring.inputs[0].state == {"step": 1, "node": 2}
+    assert type(wiring.inputs[0].state["step"]) is int
+    assert wiring.inputs[0].spec.arrays["x"].shape == (4,)
+    assert node(wiring, "wide").options["features"] == 2
+
+
+def test_a_state_column_may_not_be_called_as_ours(graph):
+    with pytest.raises(GraphError, match="'@position': names with @ are ours"):
+        graph.state(**{"@position": 3})
+
+
+@pytest.mark.parametrize("end", [None, "vector", 5])
+def test_an_edge_from_or_to_what_is_no_port_is_refused(graph, end):
+    with pytest.raises(GraphError, match=f"{end!r} is no such end; draw from what graph.input"):
+        graph.add("relu", "relu", end)
+    with pytest.raises(GraphError, match=f"{end!r} is no such end"):
+        graph.connect(graph.add("tanh", "tanh"), end)
+
+
+def test_an_edge_to_another_graph_is_refused(graph, vector):
+    with pytest.raises(GraphError, match="is of another graph"):
+        graph.connect(vector, new_graph().add("relu", "relu"))
+
+
+@pytest.mark.parametrize("kind", [None, 5, Graph])
+def test_a_kind_that_is_no_text_is_refused(graph, vector, kind):
+    with pytest.raises(UnknownKindError, match=r"^node 'it' .*a kind is text, not "):
+        graph.add(kind, "it", vector)
+
+
+def test_a_model_without_nodes_is_refused():
+    with pytest.raises(GraphError, match=r"the model has no nodes; let its builder call"):
+        new_graph().build()
+
+
+def test_a_function_on_states_of_another_form_is_refused(graph, vector):
+    cond = graph.add("cond", "cond", vector, choose="math:sqrt")
+    for port in ("yes", "no"):
+        graph.add("sink", port, cond[port])
+    with pytest.raises(
+        FunctionNameError, match=r"node 'cond' .*'math:sqrt' cannot be called with \(columns, str"
+    ):
+        graph.build()
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"weight": [[np.inf, 0.0]]}, "begins with a 'weight' that holds a value not finite"),
+        ({"weight": "abc"}, "begins with a 'weight' that is no array of numbers"),
+    ],
+)
+def test_what_a_node_begins_with_is_finite_numbers(graph, vector, arrays, said):
+    linear = graph.add("linear", "linear", vector, features=2)
+    with pytest.raises(GraphError, match=rf"^node 'linear' .*{said}"):
+        graph.begin(linear, **arrays)
+    with pytest.raises(GraphError, match=r"node 'relu' .*has no parameters to begin with"):
+        graph.begin(graph.add("relu", "relu", linear), **arrays)
+
+
+@pytest.mark.parametrize(
+    ("kind", "features", "options", "said"),
+    [
+        ("softmax_cross_entropy", 2, {"label": "vector"}, r"'label': field 'vector' is float64\["),
+        ("squared_error", 3, {"target": "vector"}, "a target of 2 features, but rows of 3; give"),
+        ("sigmoid_cross_entropy", 2, {"target": "label"}, "a target of 1 features, but rows of 2"),
+        (
+            "softmax_over_rows", 1, {"index": "step", "count": "vector"},
+            r"'count': field 'vector' is float64\[rows, 2\], not int32\[rows\]",
+        ),
+    ],
+)  # fmt: skip
+def test_fields_that_do_not_fit_a_loss_are_refused(graph, vector, kind, features, options, said):
+    graph.add(kind, "loss", graph.add("linear", "linear", vector, features=features), **options)
+    with pytest.raises(ShapeMismatchError, match=rf"^node 'loss' .*{said}"):
+        graph.build()

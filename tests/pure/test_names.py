@@ -64,6 +64,18 @@ def test_an_import_that_raises_is_refused_with_what_it_raised(folder):
         resolve("broken_module_of_this_test:f", what="a function")
 
 
+def test_an_import_that_exits_is_refused(folder):
+    (folder / "leaving_module_of_this_test.py").write_text("import sys\nsys.exit()\n")
+    with pytest.raises(FunctionNameError, match="raised SystemExit"):
+        resolve("leaving_module_of_this_test:f", what="a function")
+
+
+@pytest.mark.parametrize("field", [5, None, resolve])
+def test_needs_takes_names_of_fields(field):
+    with pytest.raises(TypeError, match=r"@needs\(.*\): write names of fields"):
+        needs(field)
+
+
 def test_a_missing_dependency_of_a_module_is_the_one_that_is_named(folder):
     (folder / "needy_module_of_this_test.py").write_text("import no_such_dependency\n")
     with pytest.raises(FunctionNameError, match="no module 'no_such_dependency'"):

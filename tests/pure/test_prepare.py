@@ -61,9 +61,16 @@ def test_validation_examples_of_another_shape_are_refused(config_file):
     config = load_config(config_file, ["data.width=5"])
     with pytest.raises(
         DataError,
-        match=r"split valid: field 'pixels' is float32\[rows, 5\], but float32\[rows, 2\]",
+        match=r"small.yaml:4: .*split valid: field 'pixels' is float32\[rows, 5\], but .*rows, 2",
     ):
         prepare(config, Registry())
+
+
+def test_fields_that_do_not_fit_an_input_are_refused_before_a_run_with_their_line(config_file):
+    source = config_file.with_name("prepare_source.py")
+    source.write_text(source.read_text().replace('"pixels": [', '"pixels": 2 * ['))
+    with pytest.raises(DataError, match=r"small.yaml:4: .*example 0 has 2 rows in field 'pixels'"):
+        prepare(load_config(config_file), Registry())
 
 
 def test_a_source_without_training_examples_is_named(config_file):
