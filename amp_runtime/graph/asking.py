@@ -63,7 +63,9 @@ def ports_said(cls: type[Node], method: str, options: Any, where: str) -> tuple[
 def infer_said(
     cls: type[Node], options: Any, inputs: Mapping[str, PortSpec], dtype: str, where: str
 ) -> Mapping[str, PortSpec]:
-    """Return what leaves each output port, as `cls.infer` says.
+    """Return what leaves each output port, as `cls.infer` says; {} where it cannot yet.
+
+    That may be while some inputs are unknown, for a kind that `infers_from_any`.
 
     Raises:
         GraphError: it raises, or returns no {output port: PortSpec} of all ports.
@@ -74,6 +76,8 @@ def infer_said(
             said = cls.infer(options, inputs, dtype)
     except GraphError as error:
         raise (error if error.where.startswith(where) else error.at(where)) from error.__cause__
+    if said == {} and len(inputs) < len(ports_said(cls, "input_ports", options, where)):
+        return {}
     ports = ports_said(cls, "output_ports", options, where)
     if not isinstance(said, Mapping) or set(said) != set(ports):
         raise _wrong(cls, "infer", said, f"what leaves its output ports {list(ports)}", where)

@@ -12,8 +12,10 @@ from wirings import FIELDS
 
 from amp_runtime.errors import AmpError, GraphError, ShapeMismatchError
 from amp_runtime.graph import Graph, PerExample
+from amp_runtime.graph.asking import infer_said
 from amp_runtime.output.summary import parameter_shapes
-from amp_runtime.rows.spec import ArraySpec, PortSpec
+from amp_runtime.rows.spec import ArraySpec, PortSpec, StateSchema
+from workers.join import Join
 from workers.linear import Linear
 from workers.registry import Registry
 from workers.relu import Relu
@@ -95,6 +97,14 @@ def test_a_method_that_returns_something_else_is_named(method, given, error, sai
     cls = type("Breaks", (Breaks,), {method: classmethod(given)})
     with pytest.raises(error, match=rf"^node 'suspect' \(kind test:Breaks\): .*{said}"):
         built(cls)
+
+
+def test_a_kind_that_infers_from_any_input_may_have_to_wait_for_others():
+    """A join in a loop, without option `loop`, cannot tell from one input; that is no breach."""
+    inputs = {"a": PortSpec({"x": ArraySpec((2,), "float64")}, StateSchema((("instance", 24),)))}
+    options = Join.Options(inputs=("a", "b"))
+    assert infer_said(Join, options, inputs, "float64", "here") == {}
+    assert set(infer_said(Join, options, {**inputs, "b": inputs["a"]}, "float64", "here")) == {"y"}
 
 
 class NoDataclass:
