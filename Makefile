@@ -65,7 +65,7 @@ qm9: $(VENV)/run.stamp ## train on the dipole moment of molecules (AMP_DATA=fold
 
 ##@ Look before a run
 
-check: $(VENV)/run.stamp ## resolve CONFIG and SET, show graph and placement; run nothing
+check: $(VENV)/run.stamp ## resolve CONFIG and SET, show graph and placement; rehearse one instance
 	$(PY) -m amp_runtime check '$(CONFIG)' $(SET) $(ARGS)
 
 graph: $(VENV)/run.stamp ## draw the graph of CONFIG as Mermaid (ARGS=--dot for Graphviz)

@@ -14,6 +14,7 @@ from amp_runtime.control.controller import Controller, ControllerSettings
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.predicted import Predicted
 from amp_runtime.control.stages import StageResult
+from amp_runtime.control.stall import JOIN_HINT
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import InvariantError
 from amp_runtime.graph.wiring import Wiring
@@ -60,20 +61,26 @@ class Reference:
         self._finished: Finished | None = None
         self._ticks = 0
 
-    def run(self) -> Finished:
+    def run(self, most_batches: int | None = None) -> Finished:
         """Run to the end and return what a real run would.
 
+        Args:
+            most_batches: that nodes may work on; None: no limit.
         Raises:
-            InvariantError: nothing is left to do, and the run is not over.
+            InvariantError: nothing is left to do, and the run is not over; or more batches
+                were worked on.
         """
         self._act(self.controller.on_record(Hello(0, 0, [], 1, "", 0), self._now()))
+        batches = 0
         while self._finished is None:
             outgoing = self.host.work()
             if outgoing is None:
+                raise self._stuck()
+            batches += 1
+            if most_batches is not None and batches > most_batches:
                 raise InvariantError(
-                    f"nothing is left to do, but {self.controller.in_flight.instances} instances "
-                    "are in flight",
-                    fix="a node kind must answer every row",
+                    f"rows are still under way after {most_batches:,} batches",
+                    fix="let each row leave its loop: the cond must choose the way out some time",
                 )
             for out in outgoing:
                 assert out.peer == CONTROLLER
@@ -81,6 +88,21 @@ class Reference:
             self.host.settle()
             self._reply(self.host.take_predictions())
         return self._finished
+
+    def _stuck(self) -> InvariantError:
+        """Return the error of rows in flight that no node is given."""
+        waiting = [
+            f"node {node.name!r} (kind {node.context.kind}) waits for more rows of {node.waiting} "
+            "states"
+            for node in self.host.nodes.values()
+            if node.waiting
+        ]
+        n = self.controller.in_flight.instances
+        return InvariantError(
+            f"nothing is left to do, but {n} instance{'s are' if n > 1 else ' is'} in flight"
+            f"{': ' if waiting else ''}{', '.join(waiting)}",
+            fix=JOIN_HINT if waiting else "a node kind must answer every row",
+        )
 
     def _now(self) -> float:
         """Return a clock that counts calls, so that results never depend on real time."""

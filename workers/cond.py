@@ -47,13 +47,14 @@ class Cond(Node):
         self._choose = self.state_function(self.options.choose)
 
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
-        chosen = np.asarray(self.call(self._choose, self.columns(rows, port)))
+        given = self.call(self._choose, self.columns(rows, port))
+        chosen = np.asarray(given)
         n = len(self.options.outputs)
         fits = chosen.shape == (len(rows),) and chosen.dtype.kind in "biu"
         if not fits or not ((chosen >= 0) & (chosen < n)).all():
             raise UserFunctionError(
                 f"{self.options.choose} must return one output number (0 to {n - 1}) for each of "
-                f"{len(rows)} rows, but returned {chosen.dtype}{list(chosen.shape)} {chosen!r:.80}",
+                f"{len(rows)} rows, but returned {_shown(given)}",
                 where=f"node {self.name!r} (kind cond)",
             )
         emissions = []
@@ -64,3 +65,10 @@ class Cond(Node):
             if mask.any():
                 emissions.append(Emission(output, rows.take(np.flatnonzero(mask))))
         return emissions
+
+
+def _shown(given: Any) -> str:
+    if given is None:
+        return "None (a return is missing?)"
+    found = np.asarray(given)
+    return f"{found.dtype}{list(found.shape)} {found!r:.80}"

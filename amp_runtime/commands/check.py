@@ -10,11 +10,12 @@ arguments = takes_config
 
 
 def command(given: argparse.Namespace) -> None:
-    """Print the resolved CONFIG, its graph and its placement; run nothing."""
+    """Print the resolved CONFIG, its graph and its placement; rehearse one instance."""
     from amp_runtime.commands.running import place
     from amp_runtime.errors import AmpError
     from amp_runtime.output.summary import graph_summary, parameter_shapes
     from amp_runtime.prepare import prepare_file
+    from amp_runtime.rehearsal import rehearse
 
     kinds = node_kinds()
     prepared = prepare_file(given.config, given.overrides, kinds)
@@ -30,4 +31,5 @@ def command(given: argparse.Namespace) -> None:
     print(graph_summary(wiring, placed.placement, shapes))
     for words in (placed.words, *placed.notes):
         print(words)
+    print(rehearse(prepared, kinds).words())
     print(f"{given.config}: all is right")

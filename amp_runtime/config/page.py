@@ -24,7 +24,7 @@ quoted or written plainly.
 What `model`, `data`, an optimizer and `nodes.<name>` take beside the keys below:
 `make kinds` lists all models, data sources, optimizers and node kinds, and `make kinds
 NAME=adam` the options of one, with types, limits and defaults. `make check CONFIG=...`
-resolves a config, shows its graph and its placement, and runs nothing; `make graph
+resolves a config, shows its graph and its placement, and rehearses one instance; `make graph
 CONFIG=...` draws it. What is said of broken configs stands in
 [docs/broken_configs.md](../docs/broken_configs.md).
 

@@ -10,6 +10,11 @@ from amp_runtime.graph.wiring import NodeSpec, Wiring
 from amp_runtime.nodes.statistics import NodeReport, WorkerReport
 from amp_runtime.rows.message import Mode
 
+JOIN_HINT = (
+    "a row leaves such a node when all its input ports, or all members of its group, have come "
+    "in one state: rows that take different ways at a cond meet in a phi"
+)
+
 
 def who_owes(
     wiring: Wiring,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ from amp_runtime.rows.spec import (
     StateSchema,
 )
 
+NO_STATE: Mapping[str, str | int] = MappingProxyType({})
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 
 __all__ = ["POSITION", "Graph", "NodeHandle", "OutPort", "PerExample", "zeros"]
@@ -237,7 +239,7 @@ class Graph:
         name: str,
         *,
         each: str,
-        state: Mapping[str, str | int],
+        state: Mapping[str, str | int] = NO_STATE,
         payload: Mapping[str, str | zeros],
     ) -> OutPort:
         """Declare rows that the controller injects.
@@ -245,7 +247,7 @@ class Graph:
         Args:
             each: a field: one row per element; or `PerExample`: one row per example.
             state: for every declared column a field of as many elements, `POSITION`
-                (0, 1, ... within the example) or a fixed int.
+                (0, 1, ... within the example) or a fixed int; none where the model has no state.
             payload: {array: field of as many elements, or `zeros(shape)`}.
         """
         where = f"input {name!r}"

@@ -191,7 +191,7 @@ class NodeHost:
             },
             dtype=self.wiring.dtype,
             seed=self._settings.seed,
-            structure=self.arena,
+            structure=self.arena.only(spec.fields),
             verify=self._settings.verify,
             evaluation=self._settings.evaluation,
         )
@@ -212,13 +212,16 @@ class NodeHost:
             )
         where = f"node {spec.name!r} (kind {spec.kind})"
         try:
-            return cls(context)
+            node = cls(context)
         except AmpError as error:
             raise (error if error.where else error.at(where)) from error.__cause__
         except Exception as error:
             fix = "make its layers smaller" if _is_too_big(error) else ""
             said = f"cannot be made: {type(error).__name__}: {error}"
             raise StartError(said, where=where, fix=fix) from error
+        if not hasattr(node, "stash"):
+            raise StartError("its __init__ does not call super().__init__(context)", where=where)
+        return node
 
     # ---- rows
 

@@ -268,6 +268,14 @@ class Node(ABC):
 
     # ---- helpers for kinds
 
+    @property
+    def where(self) -> str:
+        """What an error of this node is placed by."""
+        return f"node {self.name!r} (kind {self.context.kind})"
+
+    def _names_at(self, port: str) -> Sequence[str]:
+        return tuple(self.context.inputs[port].arrays)
+
     def stamp(self, port: str, positions: Int64, state: Int32) -> Int32:
         """Return columns for rows that leave by `port` with answers due to `positions`.
 
@@ -299,12 +307,18 @@ class Node(ABC):
         """
         if port not in self.context.wants_gradient:
             return None
+        if gradient is not None and not isinstance(gradient, Mapping):
+            raise NodeError(
+                f"{by} returned a {type(gradient).__name__} for port {port!r}, not "
+                f"{{name: array}} with the names that came: {', '.join(self._names_at(port))}",
+                where=self.where,
+            )
         # Whole numbers have no gradient: a kind that takes only these has none to give.
         floats = any(a.dtype != "int32" for a in self.context.inputs[port].arrays.values())
         if gradient is None and floats:
             raise NodeError(
                 f"{by} returned None for port {port!r}, but parameters before it need a gradient",
-                where=f"node {self.name!r} (kind {self.context.kind})",
+                where=self.where,
                 fix="return zeros where it is zero",
             )
         return gradient

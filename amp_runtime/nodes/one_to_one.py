@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from amp_runtime.errors import ParametersError, StartError
+from amp_runtime.errors import NodeError, ParametersError, StartError
 from amp_runtime.nodes.backward_weights import (
     BackwardWeights,
     LiveWeights,
@@ -75,7 +75,7 @@ class OneToOne(Node):
         return self.backpropagate(kept, gradient, wants_input)
 
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
-        output, saved = self.transform(rows, mode)
+        output, saved = self._checked(self.transform(rows, mode), len(rows))
         if mode is Mode.EVALUATE:
             return (Emission("y", Rows(rows.columns, output, rows.width)),)
         positions = self.stash.allocate(len(rows))
@@ -84,6 +84,28 @@ class OneToOne(Node):
         self.stash.put(positions, {"return_to": rows.return_to, **kept})
         columns = self.stamp("y", positions, rows.state)
         return (Emission("y", Rows(columns, output, rows.width)),)
+
+    def _checked(self, made: Any, n_rows: int) -> tuple[Payload, Payload]:
+        """Return what `compute` returned, if it has its form.
+
+        Raises:
+            NodeError: it has not.
+        """
+        pair = isinstance(made, tuple) and len(made) == 2
+        if not pair or not all(isinstance(part, Mapping) for part in made):
+            raise NodeError(
+                f"compute returned {_form(made)}, not two dicts of arrays: the output, and what "
+                "the gradient will need",
+                where=self.where,
+            )
+        for name, array in made[1].items():
+            if np.shape(array)[:1] != (n_rows,):
+                raise NodeError(
+                    f"compute keeps {name!r} of shape {list(np.shape(array))} for {n_rows} rows",
+                    where=self.where,
+                    fix="an array that is kept has a row for each row: they come back one by one",
+                )
+        return made[0], made[1]
 
     def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
         positions = self.stash.answer(slots)
@@ -136,6 +158,7 @@ class Parameterised(OneToOne):
             name: np.zeros_like(a) for name, a in self.parameters.items()
         }
         self.gradients |= self.row_sums()
+        self._gradient_ids = [id(array) for array in self.gradients.values()]
         self.optimizer = make_optimizer(context.optimizer, self.parameters)
         self.lr_schedule = make_lr_schedule(context.lr_schedule)
         self.clip = None if context.clip == "none" else Clip(**context.clip)
@@ -199,20 +222,16 @@ class Parameterised(OneToOne):
                 return RecomputedWeights(self)
             case BackwardWeights.STASHED:
                 names = self.read_backward("x" in self.context.wants_gradient)
-                return StashedWeights(self, self._where, WeightVersions(names))
+                return StashedWeights(self, self.where, WeightVersions(names))
             case BackwardWeights.LIVE:
                 return LiveWeights(self)
-
-    @property
-    def _where(self) -> str:
-        return f"node {self.name!r} (kind {self.context.kind})"
 
     def _initialize(self, given: Mapping[str, Any], generator: np.random.Generator) -> None:
         # Imported here: most nodes begin with their kind's own parameters.
         from amp_runtime.nodes.initializers import initial_values
 
-        values_of = initial_values(given, self.parameters, generator, self._where)
-        for name, values in values_of.items():
+        found = initial_values(given, self.parameters, generator, self.where)
+        for name, values in found.items():
             self.parameters[name][...] = values
 
     def _check_finite(self) -> None:
@@ -221,7 +240,7 @@ class Parameterised(OneToOne):
                 raise self._wrong_start(f"parameter {name!r} would begin with a value not finite")
 
     def _wrong_start(self, what: str) -> StartError:
-        return StartError(what, where=self._where)
+        return StartError(what, where=self.where)
 
     def set_parameters(self, arrays: Mapping[str, Array]) -> None:
         """Take over parameters, a copy.
@@ -242,7 +261,7 @@ class Parameterised(OneToOne):
         if faults:
             raise ParametersError(
                 ", ".join(sorted(faults)),
-                where=self._where,
+                where=self.where,
                 fix="the model must be the one that the parameters come from",
             )
         for name, own in self.parameters.items():
@@ -273,13 +292,22 @@ class Parameterised(OneToOne):
             self.updates.add(instance)
         if self._lineages:
             self.weights.add_gradients()
+            self._assert_added_in_place()
             self._lineages.clear()
             self.step_if_due()
         super().accumulate()
 
     def assert_drained(self) -> None:
         super().assert_drained()
-        self.weights.assert_drained(self._where)
+        self.weights.assert_drained(self.where)
+
+    def _assert_added_in_place(self) -> None:
+        if [id(array) for array in self.gradients.values()] != self._gradient_ids:
+            raise NodeError(
+                "add_gradients put other arrays in the place of those that it was given",
+                where=self.where,
+                fix="add to them: into['weight'] += ...",
+            )
 
     def on_retired(self, instances: Array, n_examples: Array) -> None:
         """Learn how many rows an example brings; take a step that this makes due."""
@@ -321,6 +349,21 @@ class Parameterised(OneToOne):
                 gradient[...] = 0
         self.version += 1
         self.updates.stepped(left_over=left_over)
+
+
+def _form(given: Any) -> str:
+    """Return what a user's code returned, in a few words."""
+    if given is None:
+        return "None (a return is missing?)"
+    if isinstance(given, np.ndarray):
+        return f"an array {given.dtype}{list(given.shape)}"
+    if isinstance(given, Mapping):
+        return f"one dict, of {', '.join(map(str, given))}"
+    return (
+        f"a {type(given).__name__} of {len(given)}"
+        if isinstance(given, tuple)
+        else repr(given)[:80]
+    )
 
 
 def uniform(generator: np.random.Generator, bound: float, shape: tuple[int, ...]) -> Any:

@@ -7,6 +7,7 @@ All look-ups are vectorised over rows; memory is reused after instances retire.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -148,6 +149,16 @@ class StructureArena:
         self._counts = {name: _Buffer((), np.int64) for name in self.fields}
         self._examples = 0
         self._live_examples = 0
+
+    def only(self, names: Iterable[str]) -> StructureArena:
+        """Return the same arena as a node sees it that declared `names`: for taking, not adding.
+
+        What another node in the worker needs is not there, so that a field which a function
+        forgot to declare is an error wherever the nodes are.
+        """
+        view = copy.copy(self)
+        view.fields = {name: self.fields[name] for name in names}
+        return view
 
     @property
     def live(self) -> int:

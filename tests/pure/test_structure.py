@@ -182,3 +182,13 @@ def test_a_counter_counts_rows_per_instance_and_forgets_what_it_gave():
     assert counter.pop(np.array([70, 5, 99], np.int32)).tolist() == [1, 3, 0]
     assert counter.pop(np.array([5, 6], np.int32)).tolist() == [0, 1]
     assert len(counter) == 0
+
+
+def test_a_node_is_not_given_a_field_that_only_its_neighbour_declared():
+    arena = StructureArena(FIELDS)
+    view = arena.only(["token"])
+    arena.add(record({7: [[10, 11]]}))
+    rows = columns((7, 0, 0))
+    assert view.take("token", rows).tolist() == [10]
+    with pytest.raises(MissingStructureError, match=r"'point' is not among .* \['token'\]"):
+        view.take("point", rows)
