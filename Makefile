@@ -93,10 +93,10 @@ report: $(VENV)/run.stamp ## print what RUN did: stages, nodes, errors
 
 ##@ Develop
 
-# One test at a time: tests of real workers pin them to cores and measure time.
-# ARGS='-n 2 tests/pure' runs the others in parallel.
+# Two at a time, of which one at most starts real workers (tests/conftest.py).
+# ARGS='-n 0' runs one at a time.
 test: $(VENV)/test.stamp ## run the tests (ARGS='-k name', ARGS=tests/pure)
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
 
 coverage: $(VENV)/test.stamp ## run the tests and say which lines they reach, workers included
 	$(PY) -m coverage erase
