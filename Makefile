@@ -93,10 +93,9 @@ report: $(VENV)/run.stamp ## print what RUN did: stages, nodes, errors
 
 ##@ Develop
 
-# Two at a time, of which one at most starts real workers (tests/conftest.py).
-# ARGS='-n 0' runs one at a time.
+# Two at a time; ARGS='-n 0' runs one at a time.
 test: $(VENV)/test.stamp ## run the tests (ARGS='-k name', ARGS=tests/pure)
-	$(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(PY) -m pytest -n 2 $(ARGS)
 
 coverage: $(VENV)/test.stamp ## run the tests and say which lines they reach, workers included
 	$(PY) -m coverage erase

@@ -16,13 +16,6 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process of pytest-xdist run all tests of real workers, one after another."""
-    for item in items:
-        if "nothing_left" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("processes"))
-
-
 @pytest.fixture
 def nothing_left(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
