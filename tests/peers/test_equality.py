@@ -52,6 +52,9 @@ OPTIMIZERS = {
         {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-7},
         {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-7},
     ),
+    "adagrad": ({"lr": 0.02, "weight_decay": 0.01}, {"lr": 0.02, "weight_decay": 0.01}),
+    "rmsprop": ({"lr": 0.003, "decay": 0.9}, {"lr": 0.003, "alpha": 0.9}),
+    "adamw": ({"lr": 0.01, "weight_decay": 0.1}, {"lr": 0.01, "weight_decay": 0.1}),
 }
 SIZES = {"train": N_EXAMPLES, "valid": 10, "batch": BATCH}
 BABI = Path(os.environ.get("AMP_DATA", ""), "babi15", "train_15_graphs.txt")
@@ -138,7 +141,8 @@ class Case:
 
 
 EVERY: list[tuple[str, ...]] = [
-    *((model, optimizer) for model in MODELS for optimizer in OPTIMIZERS),
+    *((model, optimizer) for model in MODELS for optimizer in ("sgd", "adam")),
+    *(("rnn", optimizer) for optimizer in ("adagrad", "rmsprop", "adamw")),
     *(
         (model, "adam", weights)
         for model in ("rnn", "lstm", "tree_lstm", "child_sum")
@@ -146,7 +150,8 @@ EVERY: list[tuple[str, ...]] = [
     ),
 ]
 IN_PROCESSES: list[tuple[str, ...]] = [
-    *((model, optimizer) for model in ("rnn", "mlp") for optimizer in OPTIMIZERS),
+    *(("rnn", optimizer) for optimizer in OPTIMIZERS),
+    *(("mlp", optimizer) for optimizer in ("sgd", "adam")),
     *((model, "adam") for model in ("lstm", "graphs", "roots", "nodes", "child_sum")),
     ("ggsnn_graph", "adam"),
     ("ggsnn_node", "sgd"),

@@ -18,7 +18,13 @@ from torch.nn import functional
 Parameters = Mapping[str, Mapping[str, np.ndarray]]
 Batch = tuple[Any, Any]
 
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+OPTIMIZERS = {
+    "sgd": torch.optim.SGD,
+    "adagrad": torch.optim.Adagrad,
+    "rmsprop": torch.optim.RMSprop,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
 
 
 class Linear(nn.Module):
@@ -129,7 +135,7 @@ def train_steps(
     Args:
         model: ListReductionRNN, MLP, or one of `torch_graphs`.
         parameters: where to start; not changed.
-        optimizer: `sgd` or `adam`; `options` are torch's own (lr, momentum, betas, eps).
+        optimizer: of OPTIMIZERS; `options` are torch's own (lr, momentum, betas, eps).
         dtype: `float32` or `float64`, of parameters and arithmetic.
         lr_factors: of each step, by LambdaLR.
         clip_norm: of the gradient of each node by itself.
