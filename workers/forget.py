@@ -13,7 +13,7 @@ from amp_runtime.nodes.one_to_one import Parameterised, uniform
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, PortSpec
 from workers.activations import ACTIVATIONS
-from workers.lstm_cell import OVERHEAD, cell_widths
+from workers.lstm_cell import OVERHEAD, both, state_spec, state_widths
 
 
 class Forget(Parameterised):
@@ -35,18 +35,15 @@ class Forget(Parameterised):
 
     @classmethod
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
-        spec = inputs["x"]
-        cell_widths(spec, dtype)
-        return {"y": PortSpec({name: spec.arrays[name] for name in ("h", "c")}, spec.schema)}
+        return {"y": state_spec(inputs["x"], dtype)}
 
     @classmethod
     def load(cls, options: Any, inputs: Mapping[str, PortSpec]) -> float:
-        (n_in,), (n,) = (inputs["x"].arrays[name].shape for name in ("x", "h"))
+        n_in, n = state_widths(inputs["x"])
         return OVERHEAD + 6.0 * (n_in + n) * n / 50e3
 
     def __init__(self, context: NodeContext) -> None:
-        arrays = context.inputs["x"].arrays
-        (self._n_in,), (self._n,) = arrays["x"].shape, arrays["h"].shape
+        self._n_in, self._n = state_widths(context.inputs["x"])
         super().__init__(context)
         self._terms: list[tuple[Array, Array]] = []
 
@@ -65,7 +62,7 @@ class Forget(Parameterised):
 
     def backpropagate(self, saved: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
         gate, c = saved["gate"], saved["c"]
-        to_h, to_c = (gradient.get(name, np.zeros_like(c)) for name in ("h", "c"))
+        to_h, to_c = both(gradient, c)
         to_gate = to_c * c * gate * (1 - gate)
         self._terms.append((saved["inputs"], to_gate))
         if not wants_input:

@@ -13,7 +13,8 @@ where `carried` is what passed a forget gate elsewhere, if anything did.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -85,7 +86,7 @@ class LstmCell(Parameterised):
     def backpropagate(self, saved: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
         i, f, g, o = self._blocks(saved["gates"])
         squashed = saved["squashed"]
-        to_h, to_c = (gradient.get(name, np.zeros_like(i)) for name in ("h", "c"))
+        to_h, to_c = both(gradient, i)
         to_c = to_c + to_h * o * (1 - squashed * squashed)
         to_gates = np.empty_like(saved["gates"])
         to_i, to_f, to_g, to_o = self._blocks(to_gates)
@@ -116,18 +117,62 @@ class LstmCell(Parameterised):
         return gates[:, :n], forget, gates[:, start : start + n], gates[:, start + n :]
 
 
+class StateCell(LstmCell):
+    """A cell of input `x` {x: [rows, in], h: [rows, features], c: [rows, features]}.
+
+    Class attributes:
+        n_before: memories of a row: 1, c; or 0, where c is carried.
+    """
+
+    n_before: ClassVar[int]
+
+    @classmethod
+    def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
+        return {"y": state_spec(inputs["x"], dtype)}
+
+    @classmethod
+    def load(cls, options: Any, inputs: Mapping[str, PortSpec]) -> float:
+        n_in, n = state_widths(inputs["x"])
+        return cell_load(n_in + n, cls.n_before, n)
+
+    def __init__(self, context: NodeContext) -> None:
+        self._n_in, n = state_widths(context.inputs["x"])
+        super().__init__(context, self._n_in + n, self.n_before, n)
+
+    def gather(self, payload: Payload) -> tuple[Array, Array, Array | None]:
+        inputs, c = np.concatenate([payload["x"], payload["h"]], axis=1), payload["c"]
+        memories = c[:, np.newaxis][:, : self.n_before]
+        return inputs, memories, None if self.n_before else c
+
+    def spread(self, to_inputs: Array, to_memories: Array, to_carried: Array) -> Payload:
+        to_c = to_memories[:, 0] if self.n_before else to_carried
+        return {"x": to_inputs[:, : self._n_in], "h": to_inputs[:, self._n_in :], "c": to_c}
+
+
 def cell_load(n_in: int, n_before: int, features: int) -> float:
     """Return the microseconds that a row costs, forward and backward, as a linear's do."""
     return OVERHEAD + 6.0 * n_in * (3 + n_before) * features / 50e3
 
 
-def cell_widths(spec: PortSpec, dtype: str) -> tuple[int, int]:
-    """Return the widths of x and of h, for a kind that takes {x, h, c}.
+def state_spec(spec: PortSpec, dtype: str) -> PortSpec:
+    """Return {h, c} of what comes to a kind that takes {x, h, c}.
 
     Raises:
         ShapeMismatchError: other arrays come, not floats [rows, n], or h and c differ.
     """
-    n_in, width_h, width_c = vectors(spec, ("x", "h", "c"), dtype)
+    _, width_h, width_c = vectors(spec, ("x", "h", "c"), dtype)
     if width_h != width_c:
         raise ShapeMismatchError(f"its h and c are of one width, but it is given {spec}")
-    return n_in, width_h
+    return PortSpec({name: spec.arrays[name] for name in ("h", "c")}, spec.schema)
+
+
+def state_widths(spec: PortSpec) -> tuple[int, int]:
+    """Return the widths of x and of h."""
+    (n_in,), (n,) = (spec.arrays[name].shape for name in ("x", "h"))
+    return n_in, n
+
+
+def both(gradient: Payload, like: Array) -> tuple[Array, Array]:
+    """Return dL/dh and dL/dc; zeros as `like` for the one that is missing."""
+    h, c = (gradient[n] if n in gradient else np.zeros_like(like) for n in ("h", "c"))
+    return h, c

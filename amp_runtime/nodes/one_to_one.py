@@ -51,7 +51,10 @@ class OneToOne(Node):
 
     @abstractmethod
     def compute(self, payload: Payload) -> tuple[Payload, Payload]:
-        """Return the output payload (new memory) and the arrays to keep per row."""
+        """Return the output payload, and the arrays to keep per row.
+
+        Both are new memory, or arrays of `payload` as they came.
+        """
 
     @abstractmethod
     def backpropagate(self, saved: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
