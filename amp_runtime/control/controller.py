@@ -491,10 +491,11 @@ class Controller:
             )
         if target is not None and target.reached(result.metrics):
             return f"target reached: {target.metric} {result.metrics[target.metric]:.4f}"
-        if stage.epoch >= self.settings.max_epochs:
-            n = self.settings.max_epochs
+        limit, n = self._limit_reached(now), self.settings.max_epochs
+        cut = limit and self._retired_examples < n * len(self._train)
+        if stage.epoch >= n and not cut:
             return f"{n} epoch{'s'[: n > 1]} done"
-        return self._limit_reached(now)
+        return limit
 
     def _limit_reached(self, now: float) -> str:
         """Return which limit has ended training, in words; '' while none has."""

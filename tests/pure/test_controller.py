@@ -764,6 +764,16 @@ def test_max_examples_cuts_the_epoch_in_the_middle_of_an_instance_and_validates(
     assert play.finished.parameters.keys() == {"linear"}
 
 
+@pytest.mark.parametrize(
+    ("max_examples", "why"), [(3, "max_examples reached: 3 examples"), (5, "1 epoch done")]
+)
+def test_a_limit_that_cuts_the_last_epoch_is_why_training_ended(max_examples, why):
+    play = Play.of(replace(DEFAULT, max_epochs=1, max_examples=max_examples)).begun()
+    play.run_stage().acknowledge().collect()
+    assert play.finished is not None
+    assert play.finished.why == why
+
+
 def test_max_examples_at_the_end_of_an_epoch_begins_no_other():
     play = Play.of(replace(DEFAULT, max_epochs=9, max_examples=5)).begun()
     play.run_stage().acknowledge().collect()
