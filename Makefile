@@ -72,7 +72,7 @@ graph: $(VENV)/run.stamp ## draw the graph of CONFIG as Mermaid (ARGS=--dot for 
 	$(PY) -m amp_runtime graph '$(CONFIG)' $(SET) $(ARGS)
 
 kinds: $(VENV)/run.stamp ## list node kinds, optimizers, models, data (NAME=adam: options)
-	$(PY) -m amp_runtime kinds $(NAME) $(ARGS)
+	$(PY) -m amp_runtime kinds $(if $(NAME),'$(NAME)' '$(CONFIG)') $(ARGS)
 
 ##@ Look at a run
 

@@ -68,6 +68,9 @@ def test_graph_draws(runner, option, begins):
 def test_kinds_schema_and_runs_answer(runner):
     assert "linear" in call(runner, "kinds").stdout
     assert "learning rate" in call(runner, "kinds", "adam").stdout
+    (runner.home / "beside").mkdir()
+    (runner.home / "beside" / "own.py").write_text("from workers.relu import Relu as Own\n")
+    assert "x" in call(runner, "kinds", "own:Own", "beside/any.yaml").stdout
     assert json.loads(call(runner, "schema").stdout)["title"] == "Config"
     done = call(runner, "runs")
     assert (done.returncode, done.stderr[:9]) == (64, "AMP-E101:")
