@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,15 +16,16 @@ from tests.peers.torch_models import Batch, NamedNodes
 Example = Mapping[str, np.ndarray]
 
 
-class OneByOne(NamedNodes):
+class OneByOne(NamedNodes, ABC):
     """A model whose batch is a list of examples: the loss is the mean of theirs."""
 
     def loss(self, batch: Batch) -> torch.Tensor:
         examples, _ = batch
         return torch.stack([self.loss_of_one(example) for example in examples]).mean()
 
+    @abstractmethod
     def loss_of_one(self, example: Example) -> torch.Tensor:
-        raise NotImplementedError
+        """Return the loss of one example."""
 
 
 class GatedGraph(OneByOne):
@@ -71,8 +73,9 @@ class Tree(OneByOne):
         state_of(children[-1][0])
         return states
 
+    @abstractmethod
     def branch(self, x: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
+        """Return a branch's state from its product with both children."""
 
     def loss_at(self, node: int, state: torch.Tensor, example: Example) -> torch.Tensor:
         label = torch.tensor(example["label"][node]).long()
