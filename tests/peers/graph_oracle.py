@@ -22,6 +22,7 @@ from torch.nn import functional
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph import POSITION, PerExample
 from amp_runtime.graph.wiring import CONTROLLER_NODE, InputSpec, NodeSpec, Wiring
+from tests.peers.torch_models import peer_of
 from workers.dropout import keep_mask, mask_key
 
 Parameters = Mapping[str, Mapping[str, np.ndarray]]
@@ -162,29 +163,37 @@ def train_steps(
     parameters: Parameters,
     examples: Dataset,
     steps: Sequence[Sequence[tuple[int, int, int]]],
-    optimizer: type[torch.optim.Optimizer],
-    options: Mapping[str, Any],
     seed: int,
 ) -> Parameters:
-    """Take an optimiser's step on the mean loss of each of `steps`; return the parameters.
+    """Take a step on the mean loss of each of `steps`, each node by an optimiser of its own.
 
     Args:
         steps: of each example of a step its number in `examples`, its instance, and its
             number within that.
-        options: of the optimiser, torch's own.
+    Returns:
+        The parameters.
     """
     tensors = {
         node: {name: torch.tensor(a, requires_grad=True) for name, a in arrays.items()}
         for node, arrays in parameters.items()
     }
-    stepper = optimizer([t for some in tensors.values() for t in some.values()], **options)
+    lazy = {node.name for node in wiring.nodes if node.options.get("sparse") == "lazy"}
+    steppers = []
+    for node in wiring.nodes:
+        if node.parameterised:
+            cls, options = peer_of(node.training["optimizer"], lazy=node.name in lazy)
+            steppers.append(cls(tensors[node.name].values(), **options))
     for step in steps:
-        stepper.zero_grad()
+        for stepper in steppers:
+            stepper.zero_grad()
         for number, *born in step:
             chosen = np.array([number])
             fields = {name: examples.gather(name, chosen).values for name in examples.fields}
             (Walk(tensors, fields, seed, born).through(wiring) / len(step)).backward()
-        stepper.step()
+        for table in (tensors[node]["table"] for node in lazy):
+            table.grad = table.grad.to_sparse(1)
+        for stepper in steppers:
+            stepper.step()
     return {
         node: {name: tensor.detach().numpy() for name, tensor in some.items()}
         for node, some in tensors.items()

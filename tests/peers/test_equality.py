@@ -6,7 +6,7 @@ import csv
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +21,11 @@ from safetensors.numpy import load_file
 from amp_runtime.commands import node_kinds
 from amp_runtime.config.schema import load_config
 from amp_runtime.data.dataset import Dataset
+from amp_runtime.optim import OPTIMIZERS as OURS
 from amp_runtime.prepare import Prepared, prepare
 from amp_runtime.reference import Reference
 from tests.graph_models import N_CLASSES, N_TOKENS
-from tests.peers import graph_oracle
+from tests.peers import graph_oracle, stacked_graphs
 from tests.peers.torch_graphs import GatedGraph, TreeOfNodes, TreeOfRoots
 from tests.peers.torch_models import (
     MLP,
@@ -32,9 +33,9 @@ from tests.peers.torch_models import (
     ListReductionRNN,
     NamedNodes,
     Parameters,
+    peer_of,
     train_steps,
 )
-from tests.peers.torch_models import OPTIMIZERS as TORCH_OPTIMIZERS
 
 pytestmark = pytest.mark.peers
 TOLERANCE = 1e-8
@@ -45,16 +46,12 @@ STEP_EXAMPLES = 15
 N_EXAMPLES = STEP_EXAMPLES * (UPDATES // EPOCHS - 1) + 8
 """The last step of each epoch has 8, and its last instance 3: uneven on purpose."""
 
-# Ours, and how PyTorch calls it.
 OPTIMIZERS = {
-    "sgd": ({"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "momentum": 0.9}),
-    "adam": (
-        {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-7},
-        {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-7},
-    ),
-    "adagrad": ({"lr": 0.02, "weight_decay": 0.01}, {"lr": 0.02, "weight_decay": 0.01}),
-    "rmsprop": ({"lr": 0.003, "decay": 0.9}, {"lr": 0.003, "alpha": 0.9}),
-    "adamw": ({"lr": 0.01, "weight_decay": 0.1}, {"lr": 0.01, "weight_decay": 0.1}),
+    "sgd": {"lr": 0.1, "momentum": 0.9},
+    "adam": {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-7},
+    "adagrad": {"lr": 0.02, "weight_decay": 0.01},
+    "rmsprop": {"lr": 0.003, "decay": 0.9},
+    "adamw": {"lr": 0.01, "weight_decay": 0.1},
 }
 SIZES = {"train": N_EXAMPLES, "valid": 10, "batch": BATCH}
 BABI = Path(os.environ.get("AMP_DATA", ""), "babi15", "train_15_graphs.txt")
@@ -107,6 +104,11 @@ MODELS = {
         "model": {"builder": "child_sum", "types": N_TOKENS, "classes": N_CLASSES, **SMALL},
         "data": {"source": "tests.graph_models:wide_trees", **SIZES},
     },
+    "stacked": {
+        "model": {"builder": "tests.peers.stacked_graphs:build"},
+        "data": {"source": "tests.peers.stacked_graphs:examples", **SIZES},
+        "nodes": stacked_graphs.NODES,
+    },
 }
 TORCH: Mapping[str, type[NamedNodes]] = {
     "rnn": ListReductionRNN,
@@ -141,7 +143,8 @@ class Case:
 
 
 EVERY: list[tuple[str, ...]] = [
-    *((model, optimizer) for model in MODELS for optimizer in ("sgd", "adam")),
+    *((m, optimizer) for m in MODELS if m != "stacked" for optimizer in ("sgd", "adam")),
+    ("stacked", "sgd"),
     *(("rnn", optimizer) for optimizer in ("adagrad", "rmsprop", "adamw")),
     *(
         (model, "adam", weights)
@@ -157,6 +160,7 @@ IN_PROCESSES: list[tuple[str, ...]] = [
     ("ggsnn_node", "sgd"),
     ("tree_lstm", "sgd"),
     ("gru", "sgd"),
+    ("stacked", "sgd"),
     ("tree_lstm", "adam", "stashed"),
     ("child_sum", "sgd", "recompute"),
 ]
@@ -164,7 +168,11 @@ IN_PROCESSES: list[tuple[str, ...]] = [
 
 @pytest.fixture
 def case(request, runner: Runner) -> Case:
-    model, optimizer, *weights = request.param
+    return case_of(request.param, runner)
+
+
+def case_of(which: tuple[str, ...], runner: Runner) -> Case:
+    model, optimizer, *weights = which
     if model == "babi" and not BABI.is_file():
         pytest.skip("AMP_DATA/babi15/train_15_graphs.txt is not there")
     sections = MODELS[model]
@@ -179,7 +187,7 @@ def case(request, runner: Runner) -> Case:
             "schedule": "synchronous",
             "update_every": STEP,
             "max_epochs": EPOCHS,
-            "optimizer": {"name": optimizer, **OPTIMIZERS[optimizer][0]},
+            "optimizer": {"name": optimizer, **OPTIMIZERS[optimizer]},
             **({"backward_weights": weights[0]} if weights else {}),
         },
     )
@@ -242,7 +250,6 @@ def initial(prepared: Prepared) -> Parameters:
 
 
 def by_autograd(case: Case) -> Parameters:
-    _, options = OPTIMIZERS[case.optimizer]
     prepared, start = case.prepared, initial(case.prepared)
     if case.model is None:
         return graph_oracle.train_steps(
@@ -250,11 +257,10 @@ def by_autograd(case: Case) -> Parameters:
             start,
             prepared.train,
             born(prepared),
-            TORCH_OPTIMIZERS[case.optimizer],
-            options,
             prepared.settings.seed,
         )
     steps = batches(prepared)
+    _, options = peer_of({"name": case.optimizer, **OPTIMIZERS[case.optimizer]})
     return train_steps(case.model, start, steps, case.optimizer, options)
 
 
@@ -309,7 +315,7 @@ def test_schedule_and_clipping_equal_those_of_pytorch_stepped_with_each_update(s
             "schedule": "synchronous",
             "update_every": STEP,
             "max_epochs": EPOCHS,
-            "optimizer": {"name": "sgd", **OPTIMIZERS["sgd"][0]},
+            "optimizer": {"name": "sgd", **OPTIMIZERS["sgd"]},
             "lr_schedule": options,
             "clip": {"norm": norm},
         },
@@ -325,7 +331,7 @@ def test_schedule_and_clipping_equal_those_of_pytorch_stepped_with_each_update(s
         initial(prepared),
         steps,
         "sgd",
-        OPTIMIZERS["sgd"][1],
+        OPTIMIZERS["sgd"],
         lr_factors=[factor(int(n)) for n in before],
         clip_norm=norm,
     )
@@ -343,3 +349,18 @@ def test_processes_equal_autograd(case, runner, placement):
     assert runner.run(case.config, f"runtime.placement={placement}").code == 0
     ours = load_file(runner.last.folder / "parameters.safetensors")
     assert_equal(ours, case)
+
+
+def test_processes_have_every_kind_and_every_option_of_every_optimiser(runner):
+    kinds: set[str] = set()
+    told: dict[str, set[str]] = {name: set() for name in OURS}
+    for which in IN_PROCESSES:
+        for node in case_of(which, runner).prepared.wiring.nodes:
+            kinds.add(node.kind)
+            if node.parameterised:
+                optimizer = node.training["optimizer"]
+                defaults = {f.name: f.default for f in fields(OURS[optimizer["name"]].Options)}
+                changed = {n for n, v in optimizer.items() if n != "name" and v != defaults[n]}
+                told[optimizer["name"]] |= changed
+    assert kinds == set(node_kinds().names())
+    assert told == {n: {f.name for f in fields(cls.Options)} for n, cls in OURS.items()}

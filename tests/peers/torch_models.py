@@ -25,6 +25,19 @@ OPTIMIZERS = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
 }
+_CALLED = {"decay": "alpha", "initial": "initial_accumulator_value"}
+
+
+def peer_of(options: Mapping[str, Any], *, lazy: bool = False) -> tuple[type[Any], dict[str, Any]]:
+    """Return PyTorch's class and options for options of ours, `name` among them."""
+    given = dict(options)
+    cls = torch.optim.SparseAdam if lazy else OPTIMIZERS[given["name"]]
+    if "beta1" in given:
+        given["betas"] = given.pop("beta1"), given.pop("beta2")
+    if lazy:
+        assert (given.pop("weight_decay"), given["name"]) == (0, "adam")
+    theirs = {_CALLED.get(name, name): value for name, value in given.items() if name != "name"}
+    return cls, theirs
 
 
 class Linear(nn.Module):
