@@ -13,8 +13,8 @@ from amp_runtime.data import read_examples
 from amp_runtime.data.about import SILENT
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.errors import UsageError
-from amp_runtime.graph.wiring import PerExample, Wiring, fields_of
-from amp_runtime.nodes.end import End, PredictionForm
+from amp_runtime.graph.ends import prediction_forms, without_labels
+from amp_runtime.graph.wiring import PerExample, Wiring
 from amp_runtime.nodes.node import Evaluation, Kinds
 from amp_runtime.prepare import Prepared, check_state_fits, controller_settings
 from amp_runtime.rows.spec import POSITION, ArraySpec
@@ -42,7 +42,7 @@ def prepare_predictions(
         GraphError: an example's state does not fit the bits declared for it.
     """
     check_nodes(parameters, [node.name for node in wiring.nodes if node.parameterised])
-    if not forms(wiring, kinds):
+    if not prediction_forms(wiring, kinds):
         raise UsageError(
             "the model has no loss, nor a sink with `predict: true`, whose rows would be told",
             fix="add one to the model, and train it",
@@ -57,19 +57,6 @@ def prepare_predictions(
     )
     quiet = replace(dataset, about=SILENT)
     return Prepared(config, wiring, quiet, dataset, settings, parameters)
-
-
-def without_labels(wiring: Wiring, kinds: Kinds) -> Wiring:
-    """Return the same graph for examples without the fields that losses only measure by."""
-    nodes = []
-    for node in wiring.nodes:
-        cls = kinds.load(node.kind, where=f"node {node.name!r}")
-        if issubclass(cls, End):
-            labels = set(cls.label_fields(cls.read_options(node.options)))
-            node = replace(node, fields=tuple(f for f in node.fields if f not in labels))
-        nodes.append(node)
-    fields = {name: wiring.fields[name] for name in fields_of(nodes)}
-    return replace(wiring, nodes=tuple(nodes), fields=fields)
 
 
 def example_form(wiring: Wiring) -> ExampleForm:
@@ -98,13 +85,3 @@ def example_form(wiring: Wiring) -> ExampleForm:
     for name, array_spec in wiring.fields.items():
         declare(name, array_spec)
     return ExampleForm(fields, alike, single)
-
-
-def forms(wiring: Wiring, kinds: Kinds) -> Mapping[str, PredictionForm]:
-    """Return how the predictions of each node are told that makes some."""
-    found = {}
-    for node in wiring.nodes:
-        cls = kinds.load(node.kind, where=f"node {node.name!r}")
-        if issubclass(cls, End) and cls.predicts(options := cls.read_options(node.options)):
-            found[node.name] = cls.prediction_form(options)
-    return found

@@ -28,11 +28,12 @@ from amp_runtime.errors import (
     nearest,
 )
 from amp_runtime.graph import POSITION, Graph, PerExample
+from amp_runtime.graph.ends import prediction_forms
 from amp_runtime.graph.training_options import check_training
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.models import build_model, check_builder
 from amp_runtime.nodes.loss import Loss
-from amp_runtime.nodes.node import Kinds
+from amp_runtime.nodes.node import Evaluation, Kinds
 from amp_runtime.nodes.updates import Schedule
 
 
@@ -99,6 +100,13 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
             check_lengths(wiring, dataset)
         check_state_fits(config, wiring, dataset)
     _check_target(config, wiring, kinds)
+    if config.training.save_predictions and not prediction_forms(wiring, kinds):
+        raise ConfigError(
+            "training.save_predictions: the model has no loss, nor a sink with `predict: true`, "
+            "whose rows would be told",
+            where=config.place("training.save_predictions"),
+            fix="add one to the model, or leave the key out",
+        )
     settings = controller_settings(config)
     return Prepared(config, wiring, train, valid, settings, parameters or None)
 
@@ -322,6 +330,8 @@ def _warnings(prepared: Prepared) -> list[str]:
             f"update_every is more than the {n_examples} training examples, so these nodes "
             f"update once an epoch: {', '.join(seldom)}"
         )
+    if prepared.config.training.save_predictions and not len(prepared.valid):
+        found.append("there are no validation examples, so training.save_predictions saves none")
     return found
 
 
@@ -340,6 +350,7 @@ def controller_settings(config: Config) -> ControllerSettings:
         schedule=Schedule(training.schedule),
         target=Target(target.metric, target.at_least, target.at_most) if target else None,
         verify=config.verify,
+        evaluation=Evaluation.BOTH if training.save_predictions else Evaluation.METRICS,
         start_timeout_s=config.runtime.start_timeout_s,
         stall_timeout_s=config.runtime.stall_timeout_s,
     )

@@ -30,6 +30,7 @@ def command(given: argparse.Namespace) -> None:
     from amp_runtime.control.stages import Split, StageResult
     from amp_runtime.errors import EXIT_OK, DataError
     from amp_runtime.loops.controller_loop import ControllerLoop
+    from amp_runtime.nodes.node import Evaluation
     from amp_runtime.output.console import Console
     from amp_runtime.output.run_folder import RunFolder
     from amp_runtime.prepare import prepare_file
@@ -47,9 +48,8 @@ def command(given: argparse.Namespace) -> None:
     dataset = prepared.train if split is Split.TRAIN else prepared.valid
     if not len(dataset):
         raise DataError(f"no example in split {split.value}", where=dataset.where)
-    prepared = replace(
-        prepared, parameters=parameters, settings=replace(prepared.settings, evaluate=split)
-    )
+    settings = replace(prepared.settings, evaluate=split, evaluation=Evaluation.METRICS)
+    prepared = replace(prepared, parameters=parameters, settings=settings)
     placed = place(prepared, kinds)
     folder = RunFolder.create(
         config, given.words, placed.cores, placed.notes, base=run.path / "evaluations"

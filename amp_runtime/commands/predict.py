@@ -40,11 +40,12 @@ def command(given: argparse.Namespace) -> None:
     from amp_runtime.commands.running import place, told_to
     from amp_runtime.config.schema import load_config
     from amp_runtime.errors import EXIT_OK
+    from amp_runtime.graph.ends import prediction_forms
     from amp_runtime.loops.controller_loop import ControllerLoop
     from amp_runtime.output.console import Console
     from amp_runtime.output.predictions import PredictionWriter
     from amp_runtime.output.run_folder import RunFolder
-    from amp_runtime.predicting import forms, prepare_predictions
+    from amp_runtime.predicting import prepare_predictions
     from amp_runtime.processes.plan import Plan
 
     started = time.monotonic()
@@ -64,7 +65,7 @@ def command(given: argparse.Namespace) -> None:
     )
     console = Console(sys.stderr if out is None else None)
     with told_to(folder), _opened(out) as stream:
-        writer = PredictionWriter(stream, forms(wiring, kinds), vocabularies)
+        writer = PredictionWriter(stream, prediction_forms(wiring, kinds), vocabularies)
         loop = ControllerLoop(
             prepared, placed.placement, folder, console, on_predicted=writer.write
         )
@@ -107,20 +108,14 @@ def _opened(out: Path | None) -> Iterator[TextIO]:
     Raises:
         OutputError: it cannot be written.
     """
-    from amp_runtime.errors import OutputError
+    from amp_runtime.output.whole_file import WholeFile
 
     if out is None:
         yield sys.stdout
         return
-    temporary = out.with_name(f".{out.name}.tmp")
+    file = WholeFile(out, fix="name another file: out=...")
     try:
-        try:
-            with temporary.open("w", encoding="utf-8") as stream:
-                yield stream
-            temporary.replace(out)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write: {error.strerror}", where=str(out), fix="name another file: out=..."
-        ) from error
+        yield file.stream
+        file.keep()
+    finally:
+        file.discard()

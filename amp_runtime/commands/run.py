@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import closing
 
 from amp_runtime.commands import node_kinds, takes_config
 
@@ -14,8 +15,10 @@ def command(given: argparse.Namespace) -> None:
     """Train CONFIG."""
     from amp_runtime.commands.running import place, told_to
     from amp_runtime.errors import EXIT_OK
+    from amp_runtime.graph.ends import prediction_forms
     from amp_runtime.loops.controller_loop import ControllerLoop
     from amp_runtime.output.console import Console
+    from amp_runtime.output.predictions import ValidationPredictions
     from amp_runtime.output.report import closing_table
     from amp_runtime.output.run_folder import RunFolder
     from amp_runtime.prepare import prepare_file
@@ -27,15 +30,26 @@ def command(given: argparse.Namespace) -> None:
     config = prepared.config
     placed = place(prepared, kinds)
     folder = RunFolder.create(config, given.overrides, placed.cores, placed.notes)
-    folder.write_vocabularies(prepared.train.about.vocabularies)
+    vocabularies = prepared.train.about.vocabularies
+    folder.write_vocabularies(vocabularies)
     console.say(
         f"{config.name}: {len(prepared.train)} training and {len(prepared.valid)} validation "
         f"examples, {placed.words}; run folder {folder.path}"
     )
     for note in placed.notes:
         console.say(note)
-    loop = ControllerLoop(prepared, placed.placement, folder, console)
-    with told_to(folder):
+    predictions = ValidationPredictions(
+        folder.valid_predictions, prediction_forms(prepared.wiring, kinds), vocabularies
+    )
+    loop = ControllerLoop(
+        prepared,
+        placed.placement,
+        folder,
+        console,
+        on_stage=predictions.end_stage,
+        on_predicted=predictions.write,
+    )
+    with told_to(folder), closing(predictions):
         finished = loop.run()
         table = closing_table(finished.reports, placed.placement, time.monotonic() - started)
         folder.write_parameters(finished.parameters)

@@ -208,6 +208,13 @@ class TrainingSection(Section):
         ),
     ] = None
     target: Annotated[TargetSection | None, key("stop early when a metric gets there")] = None
+    save_predictions: Annotated[
+        bool,
+        key(
+            "write what the last validation predicted to valid_predictions.jsonl of the run "
+            "folder: a line an example, in their order, as `predict` does"
+        ),
+    ] = False
 
 
 class NodeSection(OpenSection):

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 from amp_runtime.control.predicted import NodePredictions, Predicted
+from amp_runtime.control.stages import StageResult
 from amp_runtime.errors import OutputError
 from amp_runtime.nodes.end import PredictionForm
+from amp_runtime.output.whole_file import WholeFile
 from amp_runtime.rows.spec import Array
 
 
@@ -90,6 +93,51 @@ class PredictionWriter:
                 }
             )
         return lines
+
+
+class ValidationPredictions:
+    """Keeps a file at what the newest complete validation of a run predicted.
+
+    Args:
+        path: of the file.
+        forms, vocabularies: as of `PredictionWriter`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        forms: Mapping[str, PredictionForm],
+        vocabularies: Mapping[str, Sequence[str]],
+    ) -> None:
+        self._path = path
+        self._forms, self._vocabularies = forms, vocabularies
+        self._file: WholeFile | None = None
+
+    def write(self, predicted: Predicted) -> None:
+        """Write what a validation has predicted, piece by piece.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        if self._file is None:
+            self._file = WholeFile(self._path, fix="or leave out training.save_predictions")
+        PredictionWriter(self._file.stream, self._forms, self._vocabularies).write(predicted)
+
+    def end_stage(self, result: StageResult) -> None:
+        """Let the file appear where a validation is complete.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        if self._file is not None and result.complete:
+            self._file.keep()
+        self.close()
+
+    def close(self) -> None:
+        """Forget what an unfinished validation has predicted."""
+        if self._file is not None:
+            self._file.discard()
+            self._file = None
 
 
 def plain_values(array: Array) -> list[Any]:

@@ -6,6 +6,7 @@ plan.json                 the graph and its placement, as the workers read it
 metrics.jsonl             one line per stage
 report.txt                the closing table
 parameters.safetensors    <node>.<parameter>, as they were at the end
+valid_predictions.jsonl   of the last complete validation, with training.save_predictions
 vocabularies.json         what ids in the data stand for, where the data source says so
 predictions/              a folder for each `predict`, as a run has
 evaluations.jsonl         one line per `evaluate`; each has a folder in evaluations/, as a run has
@@ -60,6 +61,7 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.report = path / "report.txt"
         self.parameters = path / "parameters.safetensors"
+        self.valid_predictions = path / "valid_predictions.jsonl"
         self.vocabularies = path / "vocabularies.json"
         self.evaluations = path / "evaluations.jsonl"
         self._manifest: dict[str, Any] = {}

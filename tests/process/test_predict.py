@@ -19,6 +19,12 @@ from amp_runtime.data import VALID, load_split
 pytestmark = pytest.mark.process
 TIMEOUT_S = 90
 N_VALID = 50
+KEEPING = {
+    "optimizer": {"name": "sgd", "lr": 0.1},
+    "update_every": 20,
+    "max_epochs": 2,
+    "save_predictions": True,
+}
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +90,23 @@ def test_lines_are_in_order_and_right_as_often_as_in_the_last_validation(run):
         assert sum(line["probabilities"]) == pytest.approx(1)
     assert f"{N_VALID} examples of " in ended.err
     assert {p: p.read_bytes() for p in before} == before  # the run itself stays as it was
+
+
+@pytest.mark.parametrize("placement", ["process_per_node", "packed"])
+def test_a_fresh_process_predicts_what_the_last_validation_did_to_the_last_bit(runner, placement):
+    config = runner.config(dtype="float64", training=KEEPING)
+    assert runner.run(config, f"runtime.placement={placement}", timeout_s=TIMEOUT_S).code == 0
+    run = runner.last.folder
+    kept = (run / "valid_predictions.jsonl").read_text()
+    assert len(lines(kept)) == N_VALID
+    assert sorted(p.name for p in run.glob("*valid_predictions*")) == ["valid_predictions.jsonl"]
+    label = load_split("list_reduction", VALID, 0, {"train": 1, "valid": N_VALID}).field("label")
+    right = np.mean([line["label"] for line in lines(kept)] == label.values)
+    assert right == pytest.approx(runner.last.stages()[-1]["accuracy"])
+    file = str(validation(run))
+    for other in ("process_per_node", "packed"):
+        ended = predict(run, file, f"runtime.placement={other}")
+        assert (ended.code, ended.out) == (0, kept), ended.err
 
 
 def test_words_and_lists_of_the_source_are_taken_and_a_file_is_written(run):

@@ -16,14 +16,15 @@ from wirings import POSITION, chain, examples, new_graph, recurrent, tokens_chai
 
 from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.predicted import NodePredictions, Predicted
-from amp_runtime.control.stages import Split
-from amp_runtime.errors import LifecycleError, NodeError, WireError
+from amp_runtime.control.stages import Split, StageResult
+from amp_runtime.errors import LifecycleError, NodeError, OutputError, WireError
+from amp_runtime.graph.ends import prediction_forms, without_labels
 from amp_runtime.host.node_host import PREDICTION_BYTES, HostSettings, NodeHost
 from amp_runtime.nodes.end import PredictionForm
 from amp_runtime.nodes.loss import Loss
 from amp_runtime.nodes.node import Evaluation
-from amp_runtime.output.predictions import PredictionWriter, plain_values
-from amp_runtime.predicting import example_form, forms, without_labels
+from amp_runtime.output.predictions import PredictionWriter, ValidationPredictions, plain_values
+from amp_runtime.predicting import example_form
 from amp_runtime.reference import Reference
 from amp_runtime.rows.message import Mode, Rows
 from amp_runtime.rows.spec import ArraySpec
@@ -241,7 +242,7 @@ def test_a_sink_predicts_where_it_is_asked_to():
         graph.add("softmax_cross_entropy", "loss", graph.add("linear", "l", vector, features=2))
         graph.add("sink", "end", vector, predict=asked)
         wiring = graph.build()
-        assert ("end" in forms(wiring, Registry())) == asked
+        assert ("end" in prediction_forms(wiring, Registry())) == asked
         (piece,) = predicted(wiring, trained(wiring))
         vectors = piece.nodes["end"].arrays.get("x", np.zeros((0, 2)))
         assert vectors.tolist() == (GIVEN.field("vector").values.tolist() if asked else [])
@@ -387,3 +388,36 @@ def test_numbers_read_back_as_they_are():
     narrow = np.array([[0.1, 1 / 3]], np.float32)
     assert plain_values(narrow) == [[0.1, 0.33333334]]
     assert plain_values(np.array([np.nan, np.inf, 1.5])) == [None, None, 1.5]
+
+
+# ------------------------------------------------------------------ of a run's validation
+
+
+def validated(saved: ValidationPredictions, value: int, *, complete: bool = True) -> None:
+    """Let a validation of two examples predict `value`, in two pieces."""
+    one = NodePredictions(np.array([1]), {}, {"x": np.array([value])})
+    for first in range(2):
+        saved.write(Predicted(first, 1, {"sink": one}))
+    saved.end_stage(StageResult(Split.VALID, 1, 0.1, 2, {}, None, complete))
+
+
+def test_of_validations_the_last_complete_one_is_kept(tmp_path):
+    file = tmp_path / "predictions.jsonl"
+    saved = ValidationPredictions(file, {"sink": PredictionForm(per_row=False)}, {})
+    saved.end_stage(StageResult(Split.TRAIN, 1, 0.1, 9, {}, None))
+    assert not file.exists()
+    for value in (3, 4):
+        validated(saved, value)
+    text = '{"example": 0, "x": 4}\n{"example": 1, "x": 4}\n'
+    assert file.read_text() == text
+    validated(saved, 5, complete=False)
+    saved.write(Predicted(0, 1, {"sink": NodePredictions(np.array([0]), {}, {})}))
+    saved.close()
+    assert file.read_text() == text
+    assert [p.name for p in tmp_path.iterdir()] == ["predictions.jsonl"]
+
+
+def test_predictions_that_cannot_be_written_end_the_run_by_name(tmp_path):
+    saved = ValidationPredictions(tmp_path / "nowhere" / "a", {}, {})
+    with pytest.raises(OutputError, match="nowhere/a: cannot write: No such file"):
+        saved.write(Predicted(0, 1, {}))

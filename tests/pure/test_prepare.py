@@ -9,6 +9,7 @@ import pytest
 from amp_runtime.checking.rules import ConfigProblemsError
 from amp_runtime.config.schema import load_config
 from amp_runtime.errors import AmpError, BadOptionError, ConfigError, DataError, GraphError
+from amp_runtime.nodes.node import Evaluation
 from amp_runtime.prepare import prepare, prepare_file
 from workers.registry import Registry
 
@@ -47,6 +48,13 @@ def build(graph, *, kind: str = "softmax_cross_entropy"):
     for name in ("a", "b"):
         logits = graph.add("linear", f"to_{name}", x, features=2)
         graph.add(kind, name, logits, label="label")
+"""
+
+SILENT = """
+def build(graph):
+    from amp_runtime.graph import PerExample
+    x = graph.input("x", each=PerExample, state={}, payload={"x": "pixels"})
+    graph.add("sink", "sink", x)
 """
 
 
@@ -383,3 +391,14 @@ def test_state_that_examples_would_overflow_is_refused(config_file, monkeypatch,
         return
     with pytest.raises(GraphError, match=said):
         prepare(config, Registry())
+
+
+def test_predictions_are_saved_of_models_that_make_some(config_file, monkeypatch):
+    (config_file.parent / "silent_model.py").write_text(SILENT)
+    monkeypatch.delitem(sys.modules, "silent_model", raising=False)
+    settings = ["training.save_predictions=true"]
+    assert prepare_file(config_file, settings, Registry()).settings.evaluation is Evaluation.BOTH
+    settings += ["model={builder: 'silent_model:build'}"]
+    said = "override 'training.save_predictions=true': training.save_predictions: the model has no"
+    with pytest.raises(ConfigError, match=said):
+        prepare_file(config_file, settings, Registry())

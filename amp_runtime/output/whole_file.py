@@ -1,0 +1,56 @@
+"""A text file that is written piece by piece, and is there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from amp_runtime.errors import OutputError
+
+
+class WholeFile:
+    """A file that appears at `keep`; until then, what was at its path stays.
+
+    Args:
+        path: of the file; pieces go to a hidden one beside it.
+        fix: what to do where it cannot be written.
+    Raises:
+        OutputError: it cannot be written.
+    Attributes:
+        stream: what to write to.
+    """
+
+    def __init__(self, path: Path, fix: str) -> None:
+        self._path = path
+        self._fix = fix
+        self._temporary = path.with_name(f".{path.name}.tmp")
+        with self._told():
+            self.stream: TextIO = self._temporary.open("w", encoding="utf-8")
+
+    def keep(self) -> None:
+        """Let the file appear.
+
+        Raises:
+            OutputError: it cannot be written.
+        """
+        with self._told():
+            self.stream.close()
+            self._temporary.replace(self._path)
+
+    def discard(self) -> None:
+        """Forget what was not kept; after `keep`, do nothing."""
+        with contextlib.suppress(OSError):  # the first error is the one to be told
+            self.stream.close()
+        with contextlib.suppress(OSError):
+            self._temporary.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(
+                f"cannot write: {error.strerror}", where=str(self._path), fix=self._fix
+            ) from error
