@@ -84,4 +84,5 @@ def example_form(wiring: Wiring) -> ExampleForm:
             alike.append(list(dict.fromkeys([spec.each, *own])))
     for name, array_spec in wiring.fields.items():
         declare(name, array_spec)
-    return ExampleForm(fields, alike, single)
+    at_least = {spec.each: spec.at_least for spec in wiring.inputs if spec.at_least}
+    return ExampleForm(fields, alike, single, at_least)

@@ -277,6 +277,8 @@ def check_state_fits(config: Config, wiring: Wiring, dataset: Dataset) -> None:
                 most = int(dataset.field(spec.each).counts.max()) - 1
             elif source is not None and source in dataset.fields:
                 most = int(dataset.fields[source].values.max(initial=0))
+            elif source is not None and source.startswith("len("):
+                most = int(dataset.field(source[4:-1]).counts.max())
             else:
                 continue
             if most >> bits:

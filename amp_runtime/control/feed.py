@@ -221,10 +221,19 @@ def check_lengths(wiring: Wiring, dataset: Dataset) -> None:
     """Assert that every example fits the graph's inputs.
 
     Raises:
-        DataError: the fields of an input differ in length; names the first such example.
+        DataError: the fields of an input differ in length, or hold fewer elements than it
+            must have; names the first such example.
     """
     for spec in wiring.inputs if len(dataset) else ():
         rows = _lengths(dataset, spec.each)
+        if (few := rows < spec.at_least).any():
+            at = int(np.flatnonzero(few)[0])
+            raise DataError(
+                f"example {at} has {int(rows[at])} rows in field {spec.each!r}, but input "
+                f"{spec.name!r} needs {spec.at_least} at least",
+                where=dataset.where,
+                fix="leave such examples out",
+            )
         sources = (*spec.state.values(), *spec.payload.values())
         for field in (s for s in sources if isinstance(s, str) and s != POSITION):
             lengths = _lengths(dataset, field)

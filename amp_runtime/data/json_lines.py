@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short_repr
 from typing import Any
@@ -35,11 +35,13 @@ class ExampleForm:
         fields: {field: spec, or None: any numbers, as only how many they are matters}.
         alike: groups of fields with as many elements as each other.
         single: fields of one element.
+        at_least: {field: how many elements it must have}.
     """
 
     fields: Mapping[str, ArraySpec | None]
     alike: Sequence[Sequence[str]] = ()
     single: Sequence[str] = ()
+    at_least: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         keys = ", ".join(f'"{name}": ...' for name in self.fields)
@@ -51,6 +53,9 @@ class ExampleForm:
             if len({counts[name] for name in group}) > 1:
                 said = ", ".join(f"{counts[name]} in {name!r}" for name in group)
                 return f"has fields of different lengths: {said}"
+        for name, least in self.at_least.items():
+            if counts[name] < least:
+                return f"has {counts[name]} elements in {name!r}, but needs {least} at least"
         wrong = (name for name in self.single if counts[name] != 1)
         return next((f"has {counts[name]} elements in {name!r}, not one" for name in wrong), "")
 

@@ -241,6 +241,7 @@ class Graph:
         each: str,
         state: Mapping[str, str | int] = NO_STATE,
         payload: Mapping[str, str | zeros],
+        at_least: int = 0,
     ) -> OutPort:
         """Declare rows that the controller injects.
 
@@ -249,6 +250,7 @@ class Graph:
             state: for every declared column a field of as many elements, `POSITION`
                 (0, 1, ... within the example) or a fixed int; none where the model has no state.
             payload: {array: field of as many elements, or `zeros(shape)`}.
+            at_least: how many rows each example must bring: one without would be refused.
         """
         where = f"input {name!r}"
         self._check_name(name, where)
@@ -294,7 +296,7 @@ class Graph:
                     )
         spec = PortSpec(arrays, schema)
         plain = {c: v if isinstance(v, str) else int(v) for c, v in state.items()}
-        self._inputs.append(InputSpec(name, each, plain, sources, spec))
+        self._inputs.append(InputSpec(name, each, plain, sources, spec, at_least))
         return OutPort(CONTROLLER_NODE, name)
 
     def add(

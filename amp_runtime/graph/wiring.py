@@ -57,6 +57,7 @@ class InputSpec:
         state: {column: field name, `@position`, or an int}.
         payload: {array: field name, or None: zeros}.
         spec: what leaves here.
+        at_least: how many rows each example must bring.
     """
 
     name: str
@@ -64,6 +65,7 @@ class InputSpec:
     state: Mapping[str, str | int]
     payload: Mapping[str, str | None]
     spec: PortSpec
+    at_least: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ class Wiring:
                     "state": dict(spec.state),
                     "payload": dict(spec.payload),
                     "spec": spec.spec.to_plain(),
+                    "at_least": spec.at_least,
                 }
                 for spec in self.inputs
             ],

@@ -336,6 +336,7 @@ def test_an_example_needs_what_goes_through_the_graph_and_no_label():
     form = example_form(wiring)
     assert form.fields == {"tokens": ArraySpec((), "int32")}
     assert form.alike == [["tokens"]]
+    assert form.fault({"tokens": 0}) == "has 0 elements in 'tokens', but needs 1 at least"
     assert example_form(without_labels(chain(), Registry())).single == ["vector"]
 
 

@@ -361,11 +361,11 @@ from amp_runtime.graph import POSITION, PerExample
 def examples(split, seed):
     yield {"tokens": [1, 2, 3, 4], "kind": 4, "label": 1}
 
-def build(graph, *, bits: int = 3, given: int = 0):
+def build(graph, *, bits: int = 3, given: int = 0, first: int | str = 0):
     graph.state(step=bits, kind=3)
     state = {"step": POSITION, "kind": given}
     graph.add("sink", "end", graph.input("t", each="tokens", state=state, payload={"x": "tokens"}))
-    state = {"step": 0, "kind": "kind"}
+    state = {"step": first, "kind": "kind"}
     graph.add("sink", "other", graph.input("k", each=PerExample, state=state, payload={}))
 """
 
@@ -379,6 +379,7 @@ def build(graph, *, bits: int = 3, given: int = 0):
         ),
         (["model.given=8"], r"input 't', .*'kind' is to hold 8, outside its 3 bits \(0 to 7\)"),
         (["model.bits=2", "model.given=7"], ""),
+        (["model.bits=2", "model.first=len(tokens)"], r"input 'k', .*'step' is to hold 4, .* 2 b"),
     ],
 )
 def test_state_that_examples_would_overflow_is_refused(config_file, monkeypatch, settings, said):
