@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from amp_runtime.errors import ShapeMismatchError
-from amp_runtime.graph import Graph, NodeHandle, OutPort
+from amp_runtime.graph import Graph
+from amp_runtime.models.embedded import embedded
 from amp_runtime.names import needs
 from amp_runtime.rows.spec import Array, Columns
 from amp_runtime.rows.structure import StructureArena
@@ -56,8 +56,8 @@ def build(
     """
     graph.state(node=node_bits)
     leaves = graph.input("leaves", each="token", state={"node": "leaf"}, payload={"x": "token"})
-    embedded = _embedded(graph, leaves, vocabulary, embedding)
-    leaf = graph.add("tree_lstm_leaf", "leaf", embedded, features=hidden)
+    words = embedded(graph, leaves, "token", vocabulary, embedding)
+    leaf = graph.add("tree_lstm_leaf", "leaf", words, features=hidden)
     nodes = graph.add("phi", "nodes", leaf, inputs=("leaf", "branch"))
 
     readout = graph.add("take", "hidden", nodes, arrays=("h",))
@@ -87,25 +87,6 @@ def build(
     )
     branch = graph.add("tree_lstm_branch", "branch", children)
     graph.connect(branch, nodes.port("branch"))
-
-
-def _embedded(
-    graph: Graph, leaves: OutPort, vocabulary: int | None, features: int | None
-) -> NodeHandle:
-    """Add the embedding of words, which begins with pre-trained vectors if there are any."""
-    vectors = graph.vectors("token")
-    width = (128 if vectors is None else vectors.shape[1]) if features is None else features
-    if vectors is not None and vectors.shape[1] != width:
-        raise ShapeMismatchError(
-            f"option 'embedding' is {width}, but the pre-trained vectors hold "
-            f"{vectors.shape[1]} numbers",
-            fix="leave model.embedding out, or choose other data.vectors",
-        )
-    entries = graph.entries("token") if vocabulary is None else vocabulary
-    embedded = graph.add("embedding", "embedding", leaves, entries=entries, features=width)
-    if vectors is not None:
-        graph.begin(embedded, table=vectors)
-    return embedded
 
 
 def _accuracies(classes: int) -> dict[str, Any]:

@@ -36,6 +36,8 @@ from tests.peers.torch_models import (
     peer_of,
     train_steps,
 )
+from tests.peers.torch_sequences import sequences_of
+from tests.sequence_models import VARIANTS
 
 pytestmark = pytest.mark.peers
 TOLERANCE = 1e-8
@@ -109,6 +111,18 @@ MODELS = {
         "data": {"source": "tests.peers.stacked_graphs:examples", **SIZES},
         "nodes": stacked_graphs.NODES,
     },
+    **{
+        f"rnn-{name}": {
+            "model": {
+                "builder": "rnn",
+                "hidden": 6,
+                **({} if data.get("steps") == "values" else {"embedding": 5}),
+                **model,
+            },
+            "data": {"source": "tests.sequence_models:sequences", **data, **SIZES},
+        }
+        for name, (model, data) in VARIANTS.items()
+    },
 }
 TORCH: Mapping[str, type[NamedNodes]] = {
     "rnn": ListReductionRNN,
@@ -117,6 +131,7 @@ TORCH: Mapping[str, type[NamedNodes]] = {
     "babi": GatedGraph,
     "roots": TreeOfRoots,
     "nodes": TreeOfNodes,
+    **{f"rnn-{name}": sequences_of(model) for name, (model, _) in VARIANTS.items()},
 }
 
 
@@ -163,6 +178,7 @@ IN_PROCESSES: list[tuple[str, ...]] = [
     ("stacked", "sgd"),
     ("tree_lstm", "adam", "stashed"),
     ("child_sum", "sgd", "recompute"),
+    ("rnn-lstm-tagger", "adam"),
 ]
 
 
@@ -228,14 +244,15 @@ def born(prepared: Prepared) -> list[list[tuple[int, int, int]]]:
 
 
 def inputs(train: Dataset, examples: np.ndarray) -> Batch:
-    if "tokens" not in train.fields and "pixels" not in train.fields:
+    field = next((name for name in ("tokens", "values", "pixels") if name in train.fields), None)
+    if field is None:
         singles = [train.subset(examples[i : i + 1]) for i in range(len(examples))]
         return [{name: f.values for name, f in one.fields.items()} for one in singles], None
     labels = train.gather("label", examples).values
-    if "pixels" in train.fields:
-        return train.gather("pixels", examples).values, labels
-    tokens = train.gather("tokens", examples)
-    return np.split(tokens.values, np.cumsum(tokens.counts)[:-1]), labels
+    steps = train.gather(field, examples)
+    if field == "pixels":
+        return steps.values, labels
+    return np.split(steps.values, np.cumsum(steps.counts)[:-1]), labels
 
 
 def initial(prepared: Prepared) -> Parameters:
