@@ -65,7 +65,10 @@ def command(given: argparse.Namespace) -> None:
     )
     console = Console(sys.stderr if out is None else None)
     with told_to(folder), _opened(out) as stream:
-        writer = PredictionWriter(stream, prediction_forms(wiring, kinds), vocabularies)
+        of_examples = prepared.valid.about.told
+        writer = PredictionWriter(
+            stream, prediction_forms(wiring, kinds), vocabularies, of_examples
+        )
         loop = ControllerLoop(
             prepared, placed.placement, folder, console, on_predicted=writer.write
         )

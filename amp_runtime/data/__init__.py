@@ -10,6 +10,7 @@ already. The keys under `data:` in the config are its keyword options.
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +28,7 @@ from amp_runtime.errors import AmpError, DataError, nearest
 Reader: TypeAlias = Callable[
     [Path, ExampleForm, Mapping[str, Sequence[str]], Mapping[str, Any]], Dataset
 ]
-"""(file, what an example must hold, vocabularies of the run, options of its source)."""
+"""(file, what an example must hold, vocabularies of the run, all options of its source)."""
 
 Source: TypeAlias = Callable[..., Iterable[Mapping[str, Any]] | Dataset]
 
@@ -44,7 +45,11 @@ SOURCES: Mapping[str, Source] = {
 }
 
 READERS: Mapping[str, Reader] = {
+    "babi15": babi15.read,
     "list_reduction": list_reduction.read,
+    "pixels": pixels.read,
+    "python_trees": python_trees.read,
+    "treebank": treebank.read,
 }
 """Files to predict, in the own form of a source; any source's may be JSON lines."""
 
@@ -132,7 +137,13 @@ def read_examples(
         return read_json_lines(found, form, vocabularies)
     if (read := READERS.get(source)) is None:
         raise DataError("is no file of JSON lines", where=str(found), fix=str(form))
-    return read(found, form, vocabularies, options)
+    return read(found, form, vocabularies, {**_defaults(SOURCES[source]), **options})
+
+
+def _defaults(source: Source) -> dict[str, Any]:
+    """Return the options of a source that need not be given."""
+    parameters = inspect.signature(source).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def _line_within(function: Source, error: BaseException) -> str:

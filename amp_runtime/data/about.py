@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from amp_runtime.rows.spec import Array
 
@@ -20,12 +21,15 @@ class About:
         scales: {field: {metric: what an absolute error of its values is multiplied by}}: for
             values that were standardised, the error in units that say more (`Graph.scales`).
         notes: sentences for the user: what was left out, what was found.
+        told: {name: plain values, one an example}: what an example of a file was, for who
+            reads its prediction.
     """
 
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     vectors: Mapping[str, Array] = field(default_factory=dict)
     scales: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    told: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
 SILENT = About()

@@ -11,7 +11,10 @@ data.path   none        graphs are generated: of 8 nodes as in the data set, or 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +22,7 @@ from amp_runtime.data.about import About
 from amp_runtime.data.babi15_files import HAS_FEAR, IS, read_stories
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.graphs import Graphs
+from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.paths import find_data_file
 from amp_runtime.errors import DataError
 from amp_runtime.rows.spec import Array, Int64
@@ -114,6 +118,35 @@ def source(
     return _dataset(stories, order[:valid] if split == "valid" else order[first : first + train])
 
 
+def read(
+    file: Path,
+    form: ExampleForm,
+    vocabularies: Mapping[str, Sequence[str]],
+    options: Mapping[str, Any],
+) -> Dataset:
+    """Return the questions of a file of either form, which need no answers.
+
+    What is told of a question: the number of its `story`, from 0, whom it is `about`, and the
+    names of the story's `nodes`, by number.
+
+    Raises:
+        DataError: the file is wrong, with its line.
+    """
+    found = read_stories(file, answers=False)
+    graphs = Graphs.of(np.array(found.n_nodes), np.array(found.n_edges), _table(found.edges))
+    names = [list(nodes) for nodes in found.nodes]
+    graph, asked, _ = zip(*found.questions, strict=True)
+    told = {
+        "story": graph,
+        "about": [names[story][node] for story, node in zip(graph, asked, strict=True)],
+        "nodes": [names[story] for story in graph],
+    }
+    stories = Stories(graphs, _table(found.questions))
+    columns = _columns(stories, np.arange(len(graphs)))
+    del columns["label"]
+    return Dataset.from_columns(columns, where=str(file), about=About(told=told))
+
+
 def generate(n: int, random: np.random.Generator, species: int, names: int) -> Stories:
     """Return `n` graphs in which each name is asked about.
 
@@ -154,6 +187,11 @@ def _table(rows: list[tuple[int, int, int]]) -> Int64:
 
 def _dataset(stories: Stories, chosen: Int64) -> Dataset:
     """Return an example for each question about the chosen graphs, in their order."""
+    return Dataset.from_columns(_columns(stories, chosen), about=About({"edge_type": EDGE_TYPES}))
+
+
+def _columns(stories: Stories, chosen: Int64) -> dict[str, Any]:
+    """Return all fields of the questions about the chosen graphs, in their order."""
     place = np.full(len(stories.graphs), -1)
     place[chosen] = np.arange(len(chosen))
     questions = stories.questions[place[stories.questions[:, 0]] >= 0]
@@ -162,11 +200,8 @@ def _dataset(stories: Stories, chosen: Int64) -> Dataset:
     n_nodes = stories.graphs.n_nodes[graph]
     annotation = np.zeros((int(n_nodes.sum()), 1), np.float32)
     annotation[np.cumsum(n_nodes) - n_nodes + asked] = 1
-    return Dataset.from_columns(
-        {
-            "annotation": (annotation, n_nodes),
-            **stories.graphs.columns(graph),
-            "label": answer,
-        },
-        about=About({"edge_type": EDGE_TYPES}),
-    )
+    return {
+        "annotation": (annotation, n_nodes),
+        **stories.graphs.columns(graph),
+        "label": answer,
+    }

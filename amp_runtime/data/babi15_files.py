@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ IS, HAS_FEAR = range(2)
 _TEXT = re.compile(r"(\d+) (\S.*)", re.ASCII)
 _FEAR = re.compile(r"(\w+) are afraid of (\w+)\.")
 _KIND = re.compile(r"(\w+) is an? (\w+)\.")
-_QUESTION = re.compile(r"What is (\w+) afraid of\?\s*\t(\w+)\t[\d ]+")
+_QUESTION = re.compile(r"What is (\w+) afraid of\?(?:\s*\t(\w+)\t[\d ]+)?\s*")
 _NUMBERS = re.compile(r"(\?|\d+) (\d+) (\d+)(?: (\d+))?", re.ASCII)
 _SINGULAR = {"mice": "mouse", "wolves": "wolf", "sheep": "sheep"}
 
@@ -35,15 +35,19 @@ class ReadStories:
     """What a file holds, nodes numbered within a graph in the order of their first edge.
 
     Attributes:
+        may_lack_answers: whether a question may be read without one.
         n_nodes, n_edges: by graph.
         edges: (source, type, target) of all graphs, types from 0.
-        questions: (graph, node asked about, node that answers).
+        questions: (graph, node asked about, node that answers, or -1).
+        nodes: {name: number} of each graph.
     """
 
+    may_lack_answers: bool = False
     n_nodes: list[int] = field(default_factory=list)
     n_edges: list[int] = field(default_factory=list)
     edges: list[tuple[int, int, int]] = field(default_factory=list)
     questions: list[tuple[int, int, int]] = field(default_factory=list)
+    nodes: list[Mapping[str, int]] = field(default_factory=list)
 
 
 class _Fault(Exception):  # noqa: N818 - never leaves this file
@@ -57,6 +61,7 @@ class _Graph:
         self._into = into
         self._nodes: dict[str, int] = {}
         self._asked = False
+        into.nodes.append(self._nodes)
         into.n_nodes.append(0)
         into.n_edges.append(0)
 
@@ -68,25 +73,30 @@ class _Graph:
         self._into.n_nodes[-1] = len(self._nodes)
         self._into.n_edges[-1] += 1
 
-    def add_question(self, asked: str, answer: str) -> None:
+    def add_question(self, asked: str, answer: str | None) -> None:
         for name in (asked, answer):
-            if name not in self._nodes:
+            if name is not None and name not in self._nodes:
                 raise _Fault(f"names {name!r}, which no line before says anything of")
+        if answer is None and not self._into.may_lack_answers:
+            raise _Fault("asks without an answer")
         self._asked = True
         graph = len(self._into.n_nodes) - 1
-        self._into.questions.append((graph, self._nodes[asked], self._nodes[answer]))
+        of_answer = -1 if answer is None else self._nodes[answer]
+        self._into.questions.append((graph, self._nodes[asked], of_answer))
 
 
-def read_stories(path: Path) -> ReadStories:
+def read_stories(path: Path, *, answers: bool = True) -> ReadStories:
     """Read a file of either form, gzip or not.
 
     A question is about all facts of its story, which stand before it.
 
+    Args:
+        answers: whether each question has one; else they may be missing.
     Raises:
         DataError: no question in it, or a line of neither form, or one that asks for what
             is not in its story; names file and line.
     """
-    read = ReadStories()
+    read = ReadStories(may_lack_answers=not answers)
     lines = _lines(path)
     first = next(lines, None)
     if first is not None:
@@ -135,7 +145,7 @@ class _TextReader:
         elif kind := _KIND.fullmatch(sentence):
             self._graph.add_edge(kind[1].lower(), IS, kind[2].lower())
         elif question := _QUESTION.fullmatch(sentence):
-            self._graph.add_question(question[1].lower(), question[2].lower())
+            self._graph.add_question(question[1].lower(), question[2] and question[2].lower())
         else:
             raise _Fault(f"{sentence[:60]!r} is neither a fact nor a question of task 15")
 
@@ -154,9 +164,9 @@ class _GraphReader:
         if self._graph is None:
             self._graph = _Graph(self._into)
         found = _NUMBERS.fullmatch(line)
-        if found is None or (found[1] == "?") != (found[4] is not None):
+        if found is None or (found[1] != "?" and found[4] is not None):
             raise _Fault(f"{line[:60]!r} is neither an edge nor a question")
-        if found[2] not in ("1", "2")[: 1 if found[4] else 2]:
+        if found[2] not in ("1", "2")[: 1 if found[1] == "?" else 2]:
             raise _Fault(f"type {found[2]} is unknown")
         if found[1] == "?":
             self._graph.add_question(found[3], found[4])

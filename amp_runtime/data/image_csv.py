@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,40 +26,61 @@ from amp_runtime.errors import DataError
 from amp_runtime.rows.spec import Array
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
-_FORM_WORDS = (
-    "each line is whole pixels 0 to 255 and one label, commas between (data.label: first | last)"
-)
+LabelColumn: TypeAlias = Literal["first", "last"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
     """Where the label is, and how large it may be."""
 
-    label_first: bool
+    label: LabelColumn | None
     max_label: int
 
     def cut(self, table: Array) -> tuple[Array, Array]:
-        """Return the pixels and the labels of lines."""
-        if self.label_first:
-            return table[:, 1:], table[:, 0]
-        return table[:, :-1], table[:, -1]
+        """Return the pixels and the labels of lines; labels of 0 where there are none."""
+        match self.label:
+            case "first":
+                return table[:, 1:], table[:, 0]
+            case "last":
+                return table[:, :-1], table[:, -1]
+        return table, np.zeros(len(table), table.dtype)
+
+    @property
+    def least_width(self) -> int:
+        return 1 if self.label is None else 2
+
+    def __str__(self) -> str:
+        pixels = "each line is whole pixels 0 to 255"
+        if self.label is None:
+            return f"{pixels}, commas between"
+        return f"{pixels} and one label, commas between (data.label: first | last)"
 
 
-def read_csv(path: Path, *, label_first: bool, max_label: int = MAX_LABEL) -> Images:
+def n_columns(path: Path) -> int:
+    """Return how many values the first line of an image has.
+
+    Raises:
+        DataError: there is none.
+    """
+    with _lines(path) as lines:
+        return next(lines).count(",") + 1
+
+
+def read_csv(path: Path, *, label: LabelColumn | None, max_label: int = MAX_LABEL) -> Images:
     """Read a CSV(.gz) file.
 
     A first line without a single number is a header and skipped; so are empty lines.
 
     Args:
         path: the file.
-        label_first: whether the label is the first column; else it is the last.
+        label: the column of the label; None: there is none.
         max_label: at most MAX_LABEL.
     Raises:
         DataError: empty file, rows of different lengths, a value that is no number,
             a pixel that is no whole number from 0 to 255, a label that is no whole
             number from 0 to `max_label`; names file and line.
     """
-    form = _Form(label_first, max_label)
+    form = _Form(label, max_label)
     plain = _read_plain(path, form)
     if plain is not None:
         return plain
@@ -68,7 +89,7 @@ def read_csv(path: Path, *, label_first: bool, max_label: int = MAX_LABEL) -> Im
             table = np.loadtxt(lines, np.float32, comments=None, delimiter=",", ndmin=2)
     except ValueError as error:  # numpy counts lines without the header and empty ones
         _raise_first_fault(path, form, str(error))
-    if table.shape[1] < 2:
+    if table.shape[1] < form.least_width:
         _raise_first_fault(path, form, f"has {table.shape[1]} column")
     pixels, labels = form.cut(table)
     if not (is_whole(pixels, MAX_PIXEL).all() and is_whole(labels, max_label).all()):
@@ -140,17 +161,17 @@ def _raise_first_fault(path: Path, form: _Form, numpy_says: str) -> NoReturn:
             width = width or len(values)
             fault = _fault(values, width, form)
             if fault:
-                raise DataError(fault, where=f"{path}:{number}", fix=_FORM_WORDS)
-    raise DataError(numpy_says, where=str(path), fix=_FORM_WORDS)
+                raise DataError(fault, where=f"{path}:{number}", fix=str(form))
+    raise DataError(numpy_says, where=str(path), fix=str(form))
 
 
 def _fault(values: list[str], width: int, form: _Form) -> str:
     """Return what is wrong with the values of one line, or ''."""
     if len(values) != width:
         return f"has {len(values)} values, but the first row has {width}"
-    if width < 2:
+    if width < form.least_width:
         return f"has the single value {values[0][:40]!r}"
-    label_column = 0 if form.label_first else width - 1
+    label_column = {"first": 0, "last": width - 1, None: None}[form.label]
     for column, text in enumerate(values):
         is_label = column == label_column
         what, at_most = ("label", form.max_label) if is_label else ("pixel", MAX_PIXEL)

@@ -34,14 +34,8 @@ def read_idx(images: Path, labels: Path, *, max_label: int = MAX_LABEL) -> Image
         DataError: not an IDX file of bytes, one that is cut or too long, files
             swapped, different numbers of images and labels, or a label above `max_label`.
     """
-    pixels = _read(images)
+    pixels = read_idx_images(images)
     numbers = _read(labels)
-    if pixels.ndim < 2:
-        raise DataError(
-            "holds single numbers, not images",
-            where=str(images),
-            fix="images and labels may be swapped: data.path names the images",
-        )
     if numbers.ndim != 1:
         raise DataError(
             f"holds {numbers.ndim} dimensions, not one label an image",
@@ -62,9 +56,23 @@ def read_idx(images: Path, labels: Path, *, max_label: int = MAX_LABEL) -> Image
             where=str(labels),
             fix="set data.classes, and classes of the model, to the number of labels",
         )
-    return Images(
-        pixels.reshape(len(pixels), math.prod(pixels.shape[1:])), numbers.astype(np.int32)
-    )
+    return Images(pixels, numbers.astype(np.int32))
+
+
+def read_idx_images(file: Path) -> NDArray[np.uint8]:
+    """Read a file of images [n, ...]; return uint8 [n, pixels].
+
+    Raises:
+        DataError: as `read_idx`.
+    """
+    pixels = _read(file)
+    if pixels.ndim < 2:
+        raise DataError(
+            "holds single numbers, not images",
+            where=str(file),
+            fix="images and labels may be swapped: data.path names the images",
+        )
+    return pixels.reshape(len(pixels), math.prod(pixels.shape[1:]))
 
 
 def _read(path: Path) -> NDArray[np.uint8]:

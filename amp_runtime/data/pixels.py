@@ -6,21 +6,26 @@ data.path   a file      its images are shuffled once and cut into train and vali
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.field import Scaled
-from amp_runtime.data.image_csv import read_csv
+from amp_runtime.data.image_csv import LabelColumn, n_columns, read_csv
 from amp_runtime.data.image_folder import files_of
-from amp_runtime.data.image_idx import is_idx, read_idx
+from amp_runtime.data.image_idx import is_idx, read_idx, read_idx_images
+from amp_runtime.data.image_npy import is_npy, read_npy
 from amp_runtime.data.images import MAX_LABEL, MAX_PIXEL, Images
+from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.known_files import origin_of
 from amp_runtime.data.paths import find_data_file, find_data_path
 from amp_runtime.errors import DataError
+from amp_runtime.rows.spec import Array
 
 VALID_OF_A_FILE = 1000
 
@@ -32,7 +37,7 @@ def source(
     path: str,
     train: int | None = None,
     valid: int | None = None,
-    label: Literal["first", "last"] | None = None,
+    label: LabelColumn | None = None,
     label_path: str | None = None,
     classes: int | None = None,
     split_seed: int = 0,
@@ -108,7 +113,7 @@ def _choose(images: Images, n: int | None, split: str, file: Path, split_seed: i
     return Images(images.pixels[drawn], images.labels[drawn])
 
 
-def _read(file: Path, label: str | None, label_file: Path | None, max_label: int) -> Images:
+def _read(file: Path, label: LabelColumn | None, label_file: Path | None, max_label: int) -> Images:
     stats = [path.stat() for path in (file, label_file) if path is not None]
     signature = tuple(number for s in stats for number in (s.st_mtime_ns, s.st_size))
     return _read_once(file, label, label_file, max_label, signature)
@@ -117,7 +122,7 @@ def _read(file: Path, label: str | None, label_file: Path | None, max_label: int
 @lru_cache(maxsize=1)
 def _read_once(
     file: Path,
-    label: str | None,
+    label: LabelColumn | None,
     label_file: Path | None,
     max_label: int,
     signature: tuple[int, ...],
@@ -143,4 +148,50 @@ def _read_once(
             where=str(file),
             fix="leave out data.label_path",
         )
-    return read_csv(file, label_first=label == "first", max_label=max_label)
+    return read_csv(file, label=label or "last", max_label=max_label)
+
+
+def read(
+    file: Path,
+    form: ExampleForm,
+    vocabularies: Mapping[str, Sequence[str]],
+    options: Mapping[str, Any],
+) -> Dataset:
+    """Return the images of a file, which need no labels: .npy, IDX or CSV, gzip or not.
+
+    An array is [images, pixels] or [images, height, width], of whole numbers 0 to 255 or of
+    floats 0 to 1; a single image may be without the first axis. A line of a CSV file may hold
+    a label beside the pixels, in the column that the run had it in; it is not looked at.
+
+    Raises:
+        DataError: the file is wrong, or its images are of another size; names the line.
+    """
+    spec = form.fields["pixels"]
+    assert spec is not None  # else the model would not look at them
+    n_pixels = math.prod(spec.shape)
+    if is_npy(file):
+        return _to_predict(read_npy(file, n_pixels), n_pixels, file)
+    if is_idx(file):
+        return _to_predict(read_idx_images(file), n_pixels, file)
+    width = n_columns(file)
+    label: LabelColumn = options["label"] or "last"
+    if width not in (n_pixels, n_pixels + 1):
+        raise DataError(
+            f"has {width} columns; the model takes {n_pixels} pixels, beside which a label may be",
+            where=str(file),
+        )
+    images = read_csv(file, label=label if width > n_pixels else None)
+    return _to_predict(images.pixels, n_pixels, file)
+
+
+def _to_predict(pixels: Array, n_pixels: int, file: Path) -> Dataset:
+    """Return images [n, pixels], bytes or floats, without labels."""
+    if pixels.shape[1] != n_pixels:
+        raise DataError(
+            f"holds images of {pixels.shape[1]} pixels; the model takes {n_pixels}",
+            where=str(file),
+        )
+    if not len(pixels):
+        raise DataError("holds no image", where=str(file))
+    column = Scaled(pixels, MAX_PIXEL) if pixels.dtype == np.uint8 else pixels
+    return Dataset.from_columns({"pixels": column}, where=str(file))

@@ -5,6 +5,9 @@
 Nodes are numbered in the order in which their brackets close: a child before its parent,
 the root last. A node with a single child (a unary chain) is one node with that child's
 children, and keeps the upper label.
+
+Where labels are to be predicted, they need not be there, and may be any: of (S (It) (VP 's good))
+the brackets matter, and (It) is a leaf.
 """
 
 from __future__ import annotations
@@ -102,6 +105,8 @@ class _Open:
     """A node whose bracket is not closed yet."""
 
     label: int
+    tag: str
+    """The text of its label."""
     word: str | None = None
     children: list[int] = field(default_factory=list)
 
@@ -116,11 +121,11 @@ class _Fault(Exception):  # noqa: N818 - never leaves this file
         self.fix = fix
 
 
-def read_trees(path: Path, *, classes: int, max_depth: int) -> Trees:
+def read_trees(path: Path, *, classes: int | None, max_depth: int) -> Trees:
     """Read a file, gzip or not, in UTF-8; empty lines are skipped.
 
     Args:
-        classes: labels are 0 to classes - 1.
+        classes: labels are 0 to classes - 1; None: they may be any or missing, and are 0.
         max_depth: nodes on the way from the root to a leaf, chains counted in full.
     Raises:
         MissingDataError: the file cannot be opened.
@@ -128,7 +133,7 @@ def read_trees(path: Path, *, classes: int, max_depth: int) -> Trees:
             label that is missing or out of range, a node without word or with more than
             two children, text behind the tree; names file, line and column.
     """
-    labels = {str(number): number for number in range(classes)}
+    labels = None if classes is None else {str(number): number for number in range(classes)}
     trees: list[_Tree] = []
     with open_data_file(path) as stream:
         for number, raw in enumerate(stream, start=1):
@@ -153,7 +158,7 @@ def read_trees(path: Path, *, classes: int, max_depth: int) -> Trees:
     )
 
 
-def _read_tree(tokens: list[str], labels: Mapping[str, int], max_depth: int) -> _Tree:
+def _read_tree(tokens: list[str], labels: Mapping[str, int] | None, max_depth: int) -> _Tree:
     """Read one tree: a loop and not a recursion, so any depth will do."""
     tree = _Tree()
     open_nodes: list[_Open] = []
@@ -161,8 +166,9 @@ def _read_tree(tokens: list[str], labels: Mapping[str, int], max_depth: int) -> 
         if not open_nodes and (at or token[0] != "("):
             raise _outside(at, token)
         if token[0] == "(":
-            label = labels.get(token[1:].lstrip(" "))
-            if label is None:
+            tag = token[1:].lstrip(" ")
+            label = 0 if labels is None else labels.get(tag)
+            if labels is not None and label is None:
                 raise _wrong_label(at, token, len(labels))
             if len(open_nodes) == max_depth:
                 raise _Fault(
@@ -172,9 +178,11 @@ def _read_tree(tokens: list[str], labels: Mapping[str, int], max_depth: int) -> 
                 )
             if open_nodes:
                 _check_takes_child(open_nodes[-1], at)
-            open_nodes.append(_Open(label))
+            open_nodes.append(_Open(label or 0, tag))
         elif token == ")":
             node = open_nodes.pop()
+            if labels is None and not node.children and node.word is None and node.tag:
+                node.word = node.tag
             if node.word is None and not node.children:
                 raise _Fault(at, "closes a node without a word or a child")
             number = tree.close(node)

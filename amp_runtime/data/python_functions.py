@@ -16,11 +16,15 @@ from __future__ import annotations
 import ast
 import gc
 import re
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from amp_runtime.data.paths import open_data_file
+from amp_runtime.errors import DataError
 
 SKIPPED_FOLDERS = frozenset(
     {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -49,7 +53,8 @@ class Function:
 
     Attributes:
         module: the first part of its file's path below the folder.
-        verb: the first word of its name.
+        verb: the first word of its name, '' where it begins with none.
+        name, line: where it is defined.
         types: of each node, children before their parent, the function itself last;
             numbers of `Functions.types`.
         parents: of each node, -1 for the last.
@@ -57,6 +62,8 @@ class Function:
 
     module: str
     verb: str
+    name: str
+    line: int
     types: tuple[int, ...]
     parents: tuple[int, ...]
 
@@ -103,16 +110,47 @@ def read_functions(folder: Path, files: Iterable[Path], *, max_nodes: int) -> Fu
                 continue
             for function in _functions(tree):
                 name = function.name
-                word = _FIRST_WORD.match(name)
-                if word is None or (name.startswith("__") and name.endswith("__")):
+                verb = _verb(name)
+                if not verb or (name.startswith("__") and name.endswith("__")):
                     continue
                 flat = _flat(function, numbers, max_nodes)
                 if flat is None:
                     found.n_large += 1
                 else:
-                    found.functions.append(Function(module, word[1], *flat))
+                    found.functions.append(Function(module, verb, name, function.lineno, *flat))
     found.types = list(numbers)
     return found
+
+
+def read_all_functions(file: Path) -> Functions:
+    """Return all functions of a file, whatever their names and sizes.
+
+    Raises:
+        MissingDataError: it cannot be opened.
+        DataError: Python cannot parse it; names the line.
+    """
+    numbers: dict[NodeType, int] = {}
+    with open_data_file(file) as stream, _parsing():
+        try:
+            tree = ast.parse(stream.read())
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            said = error.msg if isinstance(error, SyntaxError) else str(error)
+            raise DataError(
+                f"cannot be parsed: {said or type(error).__name__}", where=f"{file}{line}"
+            ) from None
+        functions = []
+        for function in _functions(tree):
+            flat = _flat(function, numbers, sys.maxsize)
+            assert flat is not None
+            name = function.name
+            functions.append(Function(file.stem, _verb(name), name, function.lineno, *flat))
+    return Functions(functions, list(numbers))
+
+
+def _verb(name: str) -> str:
+    word = _FIRST_WORD.match(name)
+    return word[1] if word else ""
 
 
 @contextmanager

@@ -9,27 +9,31 @@ from __future__ import annotations
 import platform
 import sysconfig
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
+from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.paths import find_data_path
 from amp_runtime.data.python_functions import (
     Function,
     Functions,
     NodeType,
     python_files,
+    read_all_functions,
     read_functions,
 )
 from amp_runtime.data.tree_fields import children
+from amp_runtime.data.vocabulary import words_of
 from amp_runtime.errors import DataError, MissingDataError
-from amp_runtime.rows.spec import Int32
+from amp_runtime.rows.spec import Array, Int32
 
 
 def source(
@@ -111,26 +115,66 @@ def source(
     types, number_of = _types(read.types, chosen.train, identifiers)
     functions = chosen.train if split == "train" else chosen.valid
     label_of = {verb: number for number, verb in enumerate(chosen.verbs)}
-    n_nodes = np.array([len(f.types) for f in functions])
-    parent = np.fromiter(chain.from_iterable(f.parents for f in functions), np.int32)
     label = np.array([label_of[f.verb] for f in functions], np.int32)
-    n_children, first_child, child = children(parent, n_nodes)
     notes = _notes(read, files, chosen, folder) if split == "train" else _baseline(label, chosen)
     return Dataset.from_columns(
-        {
-            "type": (
-                number_of[np.fromiter(chain.from_iterable(f.types for f in functions), np.int32)],
-                n_nodes,
-            ),
-            "parent": (parent, n_nodes),
-            "n_children": (n_children, n_nodes),
-            "first_child": (first_child, n_nodes),
-            "child": (child, n_nodes - 1),
-            "is_root": (parent < 0, n_nodes),
-            "label": label,
-        },
+        {**_columns(functions, number_of), "label": label},
         about=About({"type": types, "label": chosen.verbs}, notes),
     )
+
+
+def read(
+    file: Path,
+    form: ExampleForm,
+    vocabularies: Mapping[str, Sequence[str]],
+    options: Mapping[str, Any],
+) -> Dataset:
+    """Return all functions of a Python file, by line, whatever their names and sizes.
+
+    What is told of a function: its name (`function`), and its `line`.
+
+    Raises:
+        DataError: the file is wrong or holds no function, with its line, or the run has no
+            vocabulary.
+    """
+    number = {word: at for at, word in enumerate(words_of(vocabularies, "type"))}
+    found = read_all_functions(file)
+    if not found.functions:
+        raise DataError("holds no function", where=str(file), fix="name a Python file with some")
+    number_of = np.full(len(found.types), -1, np.int32)
+    for at, (kind, identifier) in enumerate(found.types):
+        number_of[at] = number.get(f"{kind} {identifier}", number.get(kind, -1))
+    for function in found.functions:
+        new = next((found.types[t][0] for t in function.types if number_of[t] < 0), None)
+        if new is not None:
+            raise DataError(
+                f"function {function.name!r} holds a node {new!r}, which is nowhere in the files "
+                "that the run learned from",
+                where=f"{file}:{function.line}",
+                fix="leave it out, or train on files that hold one",
+            )
+    told: dict[str, Sequence[Any]] = {
+        "function": [f.name for f in found.functions],
+        "line": [f.line for f in found.functions],
+    }
+    columns = _columns(found.functions, number_of)
+    return Dataset.from_columns(columns, where=str(file), about=About(told=told))
+
+
+def _columns(functions: Sequence[Function], number_of: Int32) -> dict[str, tuple[Array, Array]]:
+    """Return all fields but the labels."""
+    n_nodes = np.array([len(f.types) for f in functions])
+    types = np.fromiter(chain.from_iterable(f.types for f in functions), np.int32)
+    parent = np.fromiter(chain.from_iterable(f.parents for f in functions), np.int32)
+    n_children, first_child, child = children(parent, n_nodes)
+    return {
+        "type": (number_of[types], n_nodes),
+        "parent": (parent, n_nodes),
+        "n_children": (n_children, n_nodes),
+        "first_child": (first_child, n_nodes),
+        "child": (child, n_nodes - 1),
+        "is_root": (parent < 0, n_nodes),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,22 @@ data.path   a folder with train.txt, dev.txt and test.txt, each a file in PTB fo
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
+from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.paths import find_data_file, find_data_path
 from amp_runtime.data.ptb import NO_PARENT, Trees, read_trees
 from amp_runtime.data.vectors import Vectors, read_vectors
-from amp_runtime.data.vocabulary import Vocabulary
+from amp_runtime.data.vocabulary import Vocabulary, words_of
 from amp_runtime.errors import DataError, MissingDataError
-from amp_runtime.rows.spec import Int32
+from amp_runtime.rows.spec import Array, Int32
 
 ORIGIN = (
     "a treebank is a folder with the files train.txt, dev.txt and test.txt, one tree a line, "
@@ -97,23 +99,50 @@ def source(
         read = read_vectors(find_data_file(vectors), vocabulary.words)
         notes += (_coverage(read, tokens, vectors),)
         tables["token"] = read.table(seed)
-    n_children = np.full(len(trees.parent), 2, np.int32)
-    first_node = np.cumsum(trees.n_nodes) - trees.n_nodes
-    n_children[np.repeat(first_node, trees.n_leaves) + trees.leaf] = 0
     return Dataset.from_columns(
-        {
-            "token": (tokens, trees.n_leaves),
-            "leaf": (trees.leaf, trees.n_leaves),
-            "parent": (trees.parent, trees.n_nodes),
-            "side": (trees.side, trees.n_nodes),
-            "n_children": (n_children, trees.n_nodes),
-            "is_root": (trees.parent == NO_PARENT, trees.n_nodes),
-            "label": (trees.label, trees.n_nodes),
-        },
+        {**_columns(trees, tokens), "label": (trees.label, trees.n_nodes)},
         about=About(
             {"token": vocabulary.words, "label": tuple(map(str, range(classes)))}, notes, tables
         ),
     )
+
+
+def read(
+    file: Path,
+    form: ExampleForm,
+    vocabularies: Mapping[str, Sequence[str]],
+    options: Mapping[str, Any],
+) -> Dataset:
+    """Return the trees of a file in PTB form, whose labels may be missing.
+
+    What is told of a tree: its `words`, from the left to the right.
+
+    Raises:
+        DataError: it is wrong, with its line and column, or the run has no vocabulary.
+    """
+    vocabulary = Vocabulary(words_of(vocabularies, "token"))
+    trees = read_trees(file, classes=None, max_depth=options["max_depth"])
+    tokens = vocabulary.ids(_words(trees, options["lower"]))
+    note = f"{int((tokens == 0).sum())} of {len(tokens)} words in the trees are unknown"
+    ends = np.cumsum(trees.n_leaves).tolist()
+    words = [trees.words[first:end] for first, end in zip([0, *ends], ends, strict=False)]
+    about = About(notes=(note,), told={"words": words})
+    return Dataset.from_columns(_columns(trees, tokens), where=str(file), about=about)
+
+
+def _columns(trees: Trees, tokens: Int32) -> dict[str, tuple[Array, Array]]:
+    """Return all fields but the labels."""
+    n_children = np.full(len(trees.parent), 2, np.int32)
+    first_node = np.cumsum(trees.n_nodes) - trees.n_nodes
+    n_children[np.repeat(first_node, trees.n_leaves) + trees.leaf] = 0
+    return {
+        "token": (tokens, trees.n_leaves),
+        "leaf": (trees.leaf, trees.n_leaves),
+        "parent": (trees.parent, trees.n_nodes),
+        "side": (trees.side, trees.n_nodes),
+        "n_children": (n_children, trees.n_nodes),
+        "is_root": (trees.parent == NO_PARENT, trees.n_nodes),
+    }
 
 
 def _check_at_least_1(**options: int | None) -> None:

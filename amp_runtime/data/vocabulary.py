@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from amp_runtime.errors import DataError
 from amp_runtime.rows.spec import Int32
 
 UNKNOWN = "<unk>"
@@ -46,3 +47,17 @@ class Vocabulary:
         """Return int32 [words]: their ids, 0 for those without one."""
         get = self._ids.get
         return np.fromiter((get(word, 0) for word in words), np.int32, len(words))
+
+
+def words_of(vocabularies: Mapping[str, Sequence[str]], field: str) -> tuple[str, ...]:
+    """Return what ids of a field stood for in a finished run.
+
+    Raises:
+        DataError: the run does not say.
+    """
+    if field not in vocabularies:
+        raise DataError(
+            f"the run does not say what ids in field {field!r} stand for",
+            fix="its vocabularies.json is missing: train it again",
+        )
+    return tuple(vocabularies[field])

@@ -3,7 +3,8 @@
     {"example": 0, "label": 8, "label_word": "8", "probabilities": [0.01, ...]}
     {"example": 0, "node": [0, 1, 2], "label": [2, 2, 3], "probabilities": [[...], ...]}
 
-Where a node tells all rows of an example, its values are lists with an element a row.
+Where a node tells all rows of an example, its values are lists with an element a row. What a
+file says an example is (its `function`, its `words`) stands in front of what is predicted.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class PredictionWriter:
         forms: of the nodes that predict; the values of a single one stand in the line
             itself, those of several below the name of the node.
         vocabularies: {field: what ids stand for}.
+        told: {name: plain values, one an example}, of `About`.
     """
 
     def __init__(
@@ -37,10 +39,12 @@ class PredictionWriter:
         stream: TextIO,
         forms: Mapping[str, PredictionForm],
         vocabularies: Mapping[str, Sequence[str]],
+        told: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         self._stream = stream
         self._forms = forms
         self._vocabularies = vocabularies
+        self._told_of_examples = told or {}
         self.n_examples = 0
 
     def write(self, predicted: Predicted) -> None:
@@ -56,7 +60,9 @@ class PredictionWriter:
         single = next(iter(told.values())) if len(told) == 1 else None
         lines = []
         for at in range(predicted.n_examples):
-            line: dict[str, Any] = {"example": predicted.first + at}
+            number = predicted.first + at
+            of_example = {name: some[number] for name, some in self._told_of_examples.items()}
+            line: dict[str, Any] = {"example": number, **of_example}
             line |= single[at] if single is not None else {n: some[at] for n, some in told.items()}
             lines.append(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
         try:

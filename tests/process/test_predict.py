@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,6 +108,78 @@ def test_a_fresh_process_predicts_what_the_last_validation_did_to_the_last_bit(r
     for other in ("process_per_node", "packed"):
         ended = predict(run, file, f"runtime.placement={other}")
         assert (ended.code, ended.out) == (0, kept), ended.err
+
+
+def treebank(home: Path) -> tuple[dict[str, Any], Path]:
+    """Return the data of a run, and its validation trees with labels of another kind."""
+    words = ["good", "bad", "film", "not", "a"]
+    generator = np.random.default_rng(1)
+
+    def tree(n: int) -> str:
+        label = generator.integers(5)
+        if n == 1:
+            return f"({label} {generator.choice(words)})"
+        left = int(generator.integers(1, n))
+        return f"({label} {tree(left)} {tree(n - left)})"
+
+    for name, n_trees in (("train", 60), ("dev", 12), ("test", 1)):
+        text = "".join(tree(int(generator.integers(1, 9))) + "\n" for _ in range(n_trees))
+        (home / f"{name}.txt").write_text(text)
+    file = home / "new.txt"
+    file.write_text(re.sub(r"\(\d", "(X", (home / "dev.txt").read_text()))
+    return {"source": "treebank", "path": str(home)}, file
+
+
+def images(home: Path) -> tuple[dict[str, Any], Path]:
+    """Return the data of a run, and its validation images as an array."""
+    table = np.random.default_rng(1).integers(0, 256, (70, 17)) % ([256] * 16 + [10])
+    np.savetxt(home / "images.csv", table, "%d", ",")
+    data = {"source": "pixels", "path": str(home / "images.csv"), "valid": 10}
+    options = {name: value for name, value in data.items() if name != "source"}
+    pixels = load_split("pixels", VALID, 0, options).field("pixels").values
+    np.save(home / "new.npy", np.rint(pixels * 255).astype(np.uint8).reshape(-1, 4, 4))
+    return data, home / "new.npy"
+
+
+def questions(home: Path) -> tuple[dict[str, Any], Path]:
+    """Return the data of a run, and the stories it is validated with, without answers."""
+    story = "1 {0}s are afraid of {1}s.\n2 {1}s are afraid of {0}s.\n3 eve is a {0}.\n"
+    ask = "4 What is eve afraid of?"
+    pairs = [("cat", "dog"), ("dog", "cat"), ("cow", "cat")]
+    asked = "".join(f"{story.format(*pair)}{ask}\n" for pair in pairs)
+    answered = "".join(f"{story.format(*pair)}{ask}\t{pair[1]}\t1 3\n" for pair in pairs)
+    (home / "valid.txt").write_text(answered)
+    (home / "new.txt").write_text(asked)
+    return {
+        "source": "babi15",
+        "train": 20,
+        "valid": 3,
+        "valid_path": "valid.txt",
+    }, home / "new.txt"
+
+
+@pytest.mark.parametrize(
+    ("builder", "files", "told"),
+    [
+        ("tree_lstm", treebank, ["words"]),
+        ("mlp", images, []),
+        ("ggsnn_node", questions, ["story", "about", "nodes"]),
+    ],
+)
+def test_files_of_a_source_are_predicted_as_its_examples_were(runner, builder, files, told):
+    data, file = files(runner.home)
+    hidden = [5] if builder == "mlp" else 5
+    model = {"builder": builder, "hidden": hidden}
+    config = runner.config(dtype="float64", model=model, data=data, training=KEEPING)
+    settings = "training.max_epochs=1", "runtime.placement=packed"
+    ended = runner.run(config, *settings, timeout_s=TIMEOUT_S, cwd=runner.home)
+    assert ended.code == 0, ended.err
+    ended = predict(runner.last.folder, str(file), "runtime.placement=packed")
+    assert ended.code == 0, ended.err
+    found = lines(ended.out)
+    assert [list(line)[1 : 1 + len(told)] for line in found] == [told] * len(found)
+    ours = [{n: value for n, value in line.items() if n not in told} for line in found]
+    assert ours == lines((runner.last.folder / "valid_predictions.jsonl").read_text())
 
 
 def test_words_and_lists_of_the_source_are_taken_and_a_file_is_written(run):

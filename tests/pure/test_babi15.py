@@ -186,7 +186,7 @@ def test_another_file_is_validated_on_and_training_graphs_stay(tmp_path):
         ("1 2 2\n", "x: holds no question"),
         ("1 1 2\n1 3 2\n", r"x:2: type 3 is unknown; lines are edges"),
         ("1 1 2\n1 2\n", r"x:2: '1 2' is neither an edge nor a question"),
-        ("1 1 2\n? 1 2\n", r"x:2: '\? 1 2' is neither"),
+        ("1 1 2\n? 1 2\n", r"x:2: asks without an answer"),
         ("1 1 2\n? 2 1 2\n", "x:2: type 2 is unknown"),
         ("1 1 2\n? 1 1 3\n", "x:2: names '3', which no line before says anything of"),
         ("1 1 2\n\n? 1 1 2\n", "x:3: names '1'"),

@@ -90,7 +90,7 @@ def test_plain_numbers_are_read_as_numpy_reads_them(tmp_path, monkeypatch):
     for head, between, end in (("", "\n", "\n"), ("a,b\r\n", "\r\n", ""), ("\ufeff", "\n", "\r\n")):
         path = tmp_path / "x.csv"
         path.write_bytes(f"{head}{between.join(lines)}{end}".encode())
-        read = image_csv._read_plain(path, image_csv._Form(False, 1000))
+        read = image_csv._read_plain(path, image_csv._Form("last", 1000))
         assert (read.pixels == pixels).all()
         assert (read.labels == labels).all()
         assert (read.pixels.dtype, read.labels.dtype) == (np.uint8, np.int32)
