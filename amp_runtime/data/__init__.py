@@ -19,7 +19,16 @@ from typing import Any, TypeAlias
 
 from amp_runtime.checking.function_options import function_options
 from amp_runtime.checking.rules import ConfigProblemsError, Problem
-from amp_runtime.data import babi15, list_reduction, pixels, python_trees, qm9, treebank
+from amp_runtime.data import (
+    babi15,
+    list_reduction,
+    pixels,
+    python_trees,
+    qm9,
+    tagged_text,
+    time_series,
+    treebank,
+)
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm, is_json_lines, read_json_lines
 from amp_runtime.data.paths import find_data_path
@@ -41,6 +50,8 @@ SOURCES: Mapping[str, Source] = {
     "pixels": pixels.source,
     "python_trees": python_trees.source,
     "qm9": qm9.source,
+    "tagged_text": tagged_text.source,
+    "time_series": time_series.source,
     "treebank": treebank.source,
 }
 
@@ -49,6 +60,8 @@ READERS: Mapping[str, Reader] = {
     "list_reduction": list_reduction.read,
     "pixels": pixels.read,
     "python_trees": python_trees.read,
+    "tagged_text": tagged_text.read,
+    "time_series": time_series.read,
     "treebank": treebank.read,
 }
 """Files to predict, in the own form of a source; any source's may be JSON lines."""

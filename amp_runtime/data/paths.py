@@ -95,9 +95,11 @@ def open_data_file(path: Path) -> Iterator[IO[bytes]]:
             ) from error
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a text in UTF-8, gzip or not, with their numbers; empty ones not.
+def text_lines(path: Path, *, blank: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text in UTF-8, gzip or not, with their numbers.
 
+    Args:
+        blank: whether empty lines are yielded too.
     Raises:
         MissingDataError, DataError: as `open_data_file`; or a line that is not UTF-8.
     """
@@ -111,5 +113,5 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
                     where=f"{path}:{number}",
                     fix="write the file in UTF-8",
                 ) from error
-            if line.strip():
+            if blank or line.strip():
                 yield number, line
