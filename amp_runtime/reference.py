@@ -86,7 +86,7 @@ class Reference:
                 assert out.peer == CONTROLLER
                 self._act(self.controller.on_answers(out.message, self._now()))
             self.host.settle()
-            self._reply(self.host.take_predictions())
+            self._reply(self.host.take_records())
         return self._finished
 
     def _stuck(self) -> InvariantError:

@@ -108,12 +108,11 @@ class _Run:
             for host in self._hosts:
                 host.on_record(Structure({**counts, **injection.structure}))
             for return_port, rows in enumerate(injection.inputs):
-                if len(rows.columns):
-                    columns = rows.columns.copy()
+                spec = self._wiring.inputs[return_port]
+                for port, some in rows.dealt(self._wiring.targets[CONTROLLER_NODE, spec.name]):
+                    columns = some.columns.copy()
                     columns[:, 0] = return_port
-                    spec = self._wiring.inputs[return_port]
-                    port = self._wiring.target[CONTROLLER_NODE, spec.name]
-                    message = Message(Direction.FORWARD, Mode.TRAIN, port, columns, rows.payload)
+                    message = Message(Direction.FORWARD, Mode.TRAIN, port, columns, some.payload)
                     self._deliver(CONTROLLER_NODE, self._wiring.input_ports[port][0], message)
         for _ in range(MOST_BATCHES):
             if not self._ready:

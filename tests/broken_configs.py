@@ -329,6 +329,41 @@ runtime:
         (":8:", "nodes.linear-1.lr", "unknown option of kind linear", "it also takes optimizer"),
     ),
     Broken(
+        "replicas of a node without parameters",
+        {OPTIMIZER: OPTIMIZER + "\nnodes:\n  more: {replicas: 2}"},
+        (":8:", "nodes.more.replicas", "is for nodes with parameters, and kind cond has none"),
+    ),
+    Broken(
+        "no replica at all",
+        {OPTIMIZER: OPTIMIZER + "\nnodes:\n  linear-1: {replicas: 0}"},
+        (":8:", "nodes.linear-1.replicas", "must be a whole number or null (at least 1", "not 0"),
+    ),
+    Broken(
+        "replicas that are no number",
+        {OPTIMIZER: OPTIMIZER + "\nnodes:\n  linear-1: {replicas: two}"},
+        (":8:", "nodes.linear-1.replicas", "must be a whole number", "not 'two'"),
+    ),
+    Broken(
+        "replicas of all nodes at once",
+        {OPTIMIZER: OPTIMIZER + "\n  replicas: 2"},
+        (":7:", "training.replicas", "it belongs in 'nodes.<name>'"),
+    ),
+    Broken(
+        "averaging that does not exist",
+        {OPTIMIZER: OPTIMIZER + "\n  averaging: {name: mena}"},
+        (":7:", "training.averaging.name", "'mena'", "did you mean 'mean'?", "block_momentum"),
+    ),
+    Broken(
+        "an option that the averaging does not have",
+        {OPTIMIZER: OPTIMIZER + "\nnodes:\n  linear-1: {averaging: {name: elastic, lr: 0.5}}"},
+        (":8:", "nodes.linear-1.averaging.lr", "unknown option of averaging elastic"),
+    ),
+    Broken(
+        "averaging so often that it is never",
+        {OPTIMIZER: OPTIMIZER + "\n  average_every: 0"},
+        (":7:", "training.average_every", "must be 'epoch' or a whole number", "not 0"),
+    ),
+    Broken(
         "several mistakes",
         {
             NAME: "name: broken\nsed: 3",

@@ -196,7 +196,7 @@ class ScriptedRun:
         for out in host.work() or ():
             self._send_message(peer, out.peer, out.message)
         host.settle()
-        for record in host.take_predictions():
+        for record in host.take_records():
             self._send(peer, CONTROLLER, Lane.CONTROL, record)
 
     def _deliver(self, channel: Channel, now: float) -> None:

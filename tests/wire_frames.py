@@ -17,7 +17,16 @@ from amp_runtime.nodes.statistics import (
 from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.wire.codec import LIMITS, Limits, decode, encode_message
 from amp_runtime.wire.ledger import Envelope
-from amp_runtime.wire.protocol import Acknowledged, Barrier, Fault, Hello, Link, Record, Stop
+from amp_runtime.wire.protocol import (
+    Acknowledged,
+    AskShare,
+    Barrier,
+    Fault,
+    Hello,
+    Link,
+    Record,
+    Stop,
+)
 
 RUN = "0123456789abcdef" * 2
 ENVELOPE = Envelope(RUN, 1, 3, 0, 12)
@@ -88,6 +97,8 @@ RECORDS = [
     Link(),
     Stop("done \x1b[31m"),
     Barrier(2, True, 100, False),
+    Barrier(3, apply_left_over=True, share=True, resume=True),
+    AskShare("cell.1"),
     Acknowledged(2, 2, REPORT),
     Fault(2, "linear-1", {"code": "AMP-E404", "what": "é", "where": "", "fix": ""}, "Traceback"),
 ]

@@ -31,6 +31,7 @@ from amp_runtime.checking.rules import (
     shown,
 )
 from amp_runtime.config.yaml_reader import Document, read_file, write_text
+from amp_runtime.graph.training_options import MOST_REPLICAS
 
 MAX_S = 86_400.0
 MAX_MINUTES = 525_600.0
@@ -53,6 +54,7 @@ FunctionName: TypeAlias = Annotated[
 ]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 AutoOrCount: TypeAlias = Literal["auto"] | Count
+EpochOrCount: TypeAlias = Literal["epoch"] | Count
 BackwardWeightsOption: TypeAlias = Literal["live", "stashed", "recompute"]
 ClipOption: TypeAlias = Literal["none"] | dict[str, Any]
 InitializerOption: TypeAlias = str | dict[str, Any]
@@ -112,6 +114,19 @@ class LrScheduleSection(OpenSection):
     ] = "constant"
 
 
+class AveragingSection(OpenSection):
+    """How replicas of a node become one again. All other keys are options of the name."""
+
+    name: Annotated[
+        str,
+        key(
+            "mean: of their parameters; elastic: each is pulled to a centre, which all pull; "
+            "block_momentum: the mean's move is a gradient with momentum (docs/replicas.md)",
+            min_length=1,
+        ),
+    ] = "mean"
+
+
 class TargetSection(Section):
     """Stop before `max_epochs` when a validation metric gets there."""
 
@@ -127,7 +142,7 @@ class TargetSection(Section):
 
 
 class TrainingSection(Section):
-    """How to train. `update_every` to `backward_weights`: per node too, in `nodes`."""
+    """How to train. `update_every` to `average_every`: per node too, in `nodes`."""
 
     schedule: Annotated[
         Literal["asynchronous", "synchronous"],
@@ -186,6 +201,18 @@ class TrainingSection(Section):
             "kept it; stashed: those of its forward; recompute: those of now, by a forward anew"
         ),
     ] = "live"
+    averaging: Annotated[
+        AveragingSection,
+        key("how replicas of a node (nodes.<name>.replicas) become one again; not synchronous"),
+    ] = AveragingSection()
+    average_every: Annotated[
+        EpochOrCount,
+        key(
+            "a replica's updates after which it shares its parameters, and trains on meanwhile; "
+            "epoch: at the end of each alone, as is always done then",
+            unit="updates",
+        ),
+    ] = "epoch"
     max_age: Annotated[
         Count | None,
         key(
@@ -220,6 +247,14 @@ class TrainingSection(Section):
 class NodeSection(OpenSection):
     """What one node does otherwise. All other keys are options of its kind."""
 
+    replicas: Annotated[
+        Count | None,
+        key(
+            "of a node with parameters: as many processes, each with its own share of the "
+            "instances (docs/replicas.md); null: 1",
+            le=MOST_REPLICAS,
+        ),
+    ] = None
     optimizer: Annotated[
         dict[str, Any] | None,
         key("laid over training.optimizer; with another name, in its place"),
@@ -244,6 +279,13 @@ class NodeSection(OpenSection):
     ] = None
     min_update_frequency: Annotated[
         AutoOrCount | None, key("instead of training.min_update_frequency", unit="rows")
+    ] = None
+    averaging: Annotated[
+        dict[str, Any] | None,
+        key("laid over training.averaging; with another name, in its place"),
+    ] = None
+    average_every: Annotated[
+        EpochOrCount | None, key("instead of training.average_every", unit="updates")
     ] = None
 
 
@@ -360,7 +402,7 @@ class Config(Section):
     def node_defaults(self) -> dict[str, Any]:
         """Return what nodes train with: the keys of `training` that a node can override."""
         training = self.training.model_dump()
-        return {option: training[option] for option in NodeSection.model_fields}
+        return {name: training[name] for name in NodeSection.model_fields if name in training}
 
     def node_overrides(self) -> dict[str, dict[str, Any]]:
         """Return {node: what `nodes.<node>` sets}, training and options of its kind alike."""

@@ -11,7 +11,7 @@ worker has acknowledged that nothing of any instance is left.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from amp_runtime.control.in_flight import InFlight, Retirement
 from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
 from amp_runtime.control.parameters import NodeParameters, check_nodes
 from amp_runtime.control.predicted import Inbox
+from amp_runtime.control.replicas import Replicas
 from amp_runtime.control.stages import Progress, Split, StageResult, Tally, Target
 from amp_runtime.control.stall import who_owes
 from amp_runtime.data.dataset import Dataset
@@ -46,6 +47,7 @@ from amp_runtime.wire.protocol import (
     Retired,
     SendParameters,
     SetParameters,
+    Share,
     Status,
     Stop,
     Structure,
@@ -145,6 +147,8 @@ class Controller:
             peer: fields_of([n for n, p in zip(wiring.nodes, peer_of, strict=True) if p == peer])
             for peer in self._peers
         }
+        self._replicas = Replicas(wiring, peer_of, settings.schedule)
+        self._ir_names = {node.ir_name for node in wiring.nodes if node.parameterised}
         self._parameterised = {
             node.name: peer
             for node, peer in zip(wiring.nodes, peer_of, strict=True)
@@ -161,13 +165,13 @@ class Controller:
         if parameters is not None:
             # Who evaluates wants none drawn; who trains may begin with some of them given.
             complete = settings.evaluate is not None
-            check_nodes(parameters, self._parameterised, all_of_them=complete)
+            check_nodes(parameters, self._ir_names, all_of_them=complete)
         self._given = parameters
         first = self._dataset(settings.evaluate or Split.TRAIN)
         mean_rows = mean_rows_per_example(wiring, first) * wiring.batch
         max_rows = settings.max_active_rows or int(4 * settings.max_active_keys * mean_rows) + 1
         self.in_flight = InFlight(settings.max_active_keys, max_rows, verify=settings.verify)
-        self._input_port = [wiring.target[CONTROLLER_NODE, spec.name] for spec in wiring.inputs]
+        self._input_ports = [wiring.targets[CONTROLLER_NODE, spec.name] for spec in wiring.inputs]
         self._stage: _Stage | None = None
         self._next_instance = 0
         self._unsent: list[Retirement] = []
@@ -177,6 +181,7 @@ class Controller:
         self._flushing_step = False
         self._emptying_inbox = False
         self._setting_parameters = False
+        self._after_sharing: Barrier | None = None
         self._stop_reason = ""
         self._why = ""
         self._warned_of: set[str] = set()
@@ -234,6 +239,12 @@ class Controller:
                 missing = self._parameterised.keys() - self._parameters.keys()
                 self._waiting_for = {self._parameterised[node] for node in missing}
                 return [] if missing else self._finish()
+            case Share():
+                self._life.require(
+                    ControllerStatus.RUNNING, ControllerStatus.BARRIER, event="share"
+                )
+                at_barrier = self._life.status is ControllerStatus.BARRIER
+                return [*self._replicas.on_share(record, self._barrier if at_barrier else 0)]
             case Predictions(worker=worker, node=node):
                 self._life.require(
                     ControllerStatus.RUNNING, ControllerStatus.BARRIER, event="predictions"
@@ -264,7 +275,8 @@ class Controller:
         self._unsent.append(retirement)
         self._retired_examples += int(retirement.n_examples.sum())
         # Nodes learn their rows per example from this: until they can, at once.
-        learning = training and self._retired_examples < 2 * self.settings.update_every
+        known_at = 2 * self.settings.update_every * self._replicas.most
+        learning = training and self._retired_examples < known_at
         n_unsent = sum(len(r.instances) for r in self._unsent)
         actions = self._send_retired() if learning or n_unsent >= self._retire_every() else []
         return actions + self._inject(now)
@@ -374,16 +386,18 @@ class Controller:
         return self._ask_all(Link())
 
     def _linked(self, now: float) -> list[Action]:
-        if self._given is None:
+        learn = self._replicas.average and self.settings.evaluate is None
+        if self._given is None and not learn:
             return self._begin(now)
+        given, self._given = self._given or {}, None
         sent: list[Action] = [
-            ToWorker(self._parameterised[node], SetParameters(node, arrays))
-            for node, arrays in self._given.items()
+            ToWorker(peer, SetParameters(node.name, given[node.ir_name]))
+            for node, peer in zip(self.wiring.nodes, self._peer_of, strict=True)
+            if node.ir_name in given
         ]
-        self._given = None
         self._setting_parameters = True
         # Control keeps its order: who acknowledges has obeyed what was sent before.
-        return sent + self._ask_barrier(Barrier(self._barrier + 1))
+        return sent + self._ask_barrier(Barrier(self._barrier + 1, share=learn))
 
     def _begin(self, now: float) -> list[Action]:
         self._life.to(ControllerStatus.RUNNING)
@@ -431,10 +445,32 @@ class Controller:
         self._barrier = record.barrier
         return self._send_retired() + self._ask_all(record)
 
+    def _ask_after_sharing(self, record: Barrier) -> list[Action]:
+        """Ask for a barrier; where replicas are to share before it, for one at which they do."""
+        averaged = self._replicas.average and record.apply_left_over
+        summed = self._replicas.sum and record.step_examples > 0
+        if not averaged and not summed:
+            return self._ask_barrier(record)
+        self._replicas.abandon()
+        left_over = averaged and record.apply_left_over
+        self._after_sharing = replace(
+            record,
+            barrier=record.barrier + 1,
+            apply_left_over=record.apply_left_over and not left_over,
+        )
+        first = Barrier(record.barrier, apply_left_over=left_over, share=True)
+        return self._ask_barrier(first)
+
     def _barrier_reached(self, now: float) -> list[Action]:
         self.assert_invariants()
+        if (after := self._after_sharing) is not None:
+            self._after_sharing = None
+            told = self._replicas.meet(evaluate=after.reset_metrics and len(self._valid) > 0)
+            return [*told, *self._ask_barrier(after)]
         if self._setting_parameters:
             self._setting_parameters = False
+            if self._replicas.average and self.settings.evaluate is None:
+                self._replicas.begin()
             return self._begin(now)
         stage = self._stage
         if self._flushing_step and stage is not None:
@@ -516,7 +552,8 @@ class Controller:
         self._life.to(ControllerStatus.FINISHED)
         self._waiting_for = set()
         stops: list[Action] = [ToWorker(peer, Stop("the run is over")) for peer in self._peers]
-        return [*stops, Finished(self._why, self._parameters, dict(self.reports))]
+        parameters = self._replicas.merged(self._parameters) if self._parameters else {}
+        return [*stops, Finished(self._why, parameters, dict(self.reports))]
 
     # ---- injection
 
@@ -554,14 +591,16 @@ class Controller:
         step = stage.step_examples if self._synchronous(stage) else 0
         if step and not ended:
             self._flushing_step = True
-            return actions + self._ask_barrier(Barrier(self._barrier + 1, step_examples=step))
-        return actions + self._ask_barrier(
+            barrier = Barrier(self._barrier + 1, step_examples=step)
+            return actions + self._ask_after_sharing(barrier)
+        return actions + self._ask_after_sharing(
             Barrier(
                 self._barrier + 1,
                 apply_left_over=stage.mode is Mode.TRAIN,
                 step_examples=step,
                 reset_metrics=True,
                 epoch=stage.epoch,
+                resume=stage.mode is Mode.EVALUATE,
             )
         )
 
@@ -578,13 +617,11 @@ class Controller:
                 arrays = {n: injection.structure[n] for f in fields for n in (f, f"#{f}")}
                 actions.append(ToWorker(peer, Structure({**counts, **arrays})))
         for number, rows in enumerate(injection.inputs):
-            if not len(rows.columns):
-                continue
-            port = self._input_port[number]
-            columns = self._stamp(number, rows.columns)
-            message = Message(Direction.FORWARD, mode, port, columns, rows.payload)
-            peer = self._peer_of[self.wiring.input_ports[port][0]]
-            actions.append(Inject(peer, message))
+            for port, some in rows.dealt(self._input_ports[number]):
+                columns = self._stamp(number, some.columns)
+                message = Message(Direction.FORWARD, mode, port, columns, some.payload)
+                peer = self._peer_of[self.wiring.input_ports[port][0]]
+                actions.append(Inject(peer, message))
         return actions
 
     def _stamp(self, return_port: int, columns: Int32) -> Int32:

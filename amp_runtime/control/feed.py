@@ -6,7 +6,7 @@ one instance costs a few array slices, whatever it holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import DataError, KeyOverflowError
 from amp_runtime.graph.wiring import InputSpec, PerExample, Wiring
-from amp_runtime.rows.message import ADDRESS_COLUMNS, Payload
+from amp_runtime.rows.message import ADDRESS_COLUMNS, Payload, dealt
 from amp_runtime.rows.spec import EXAMPLE, INSTANCE, POSITION, Array, Int32, Int64
 
 BLOCK_EXAMPLES = 512
@@ -27,6 +27,18 @@ class InputRows:
     columns: Int32
     payload: Payload
     instances: Int32
+
+    def dealt(self, ports: Sequence[int]) -> Iterator[tuple[int, InputRows]]:
+        """Yield the rows that are for each of `ports`, one a replica; none without a row."""
+        if len(ports) == 1 or not len(self.columns):
+            yield from [(ports[0], self)] if len(self.columns) else []
+            return
+        for replica, index in dealt(self.instances, len(ports)):
+            yield ports[replica], self if index is None else self._take(index)
+
+    def _take(self, index: Array) -> InputRows:
+        payload = {name: array[index] for name, array in self.payload.items()}
+        return InputRows(self.columns[index], payload, self.instances[index])
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,10 @@ CONTROLLER_TABLE: Mapping[ControllerStatus, frozenset[ControllerStatus]] = {
     ControllerStatus.STARTING: frozenset({ControllerStatus.LINKING}),
     ControllerStatus.LINKING: frozenset({ControllerStatus.RUNNING, ControllerStatus.BARRIER}),
     ControllerStatus.RUNNING: frozenset({ControllerStatus.BARRIER}),
-    ControllerStatus.BARRIER: frozenset({ControllerStatus.RUNNING, ControllerStatus.COLLECTING}),
+    # A barrier at which replicas share is followed by another: they know then what came of it.
+    ControllerStatus.BARRIER: frozenset(
+        {ControllerStatus.BARRIER, ControllerStatus.RUNNING, ControllerStatus.COLLECTING}
+    ),
     ControllerStatus.COLLECTING: frozenset({ControllerStatus.FINISHED}),
     ControllerStatus.FINISHED: frozenset(),
 }

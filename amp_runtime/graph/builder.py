@@ -34,6 +34,7 @@ from amp_runtime.errors import (
 from amp_runtime.graph.asking import asking, check_array, load_said, names_said, ports_said
 from amp_runtime.graph.checks import check_branches, check_cycles, check_paths
 from amp_runtime.graph.draft import Draft, InPort, OutPort, infer
+from amp_runtime.graph.replicas import replicated
 from amp_runtime.graph.training_options import (
     TRAINING_OPTIONS,
     override_problems,
@@ -443,7 +444,7 @@ class Graph:
         check_paths(wiring)
         check_cycles(wiring, changing)
         check_branches(wiring, changing)
-        return wiring
+        return replicated(wiring)
 
     def _check_end(self, end: object, cls: type, written: str, what: str) -> None:
         """Assert that an end of an edge is a port of `cls`, or a node, of this graph."""

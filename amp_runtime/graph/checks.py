@@ -1,4 +1,4 @@
-"""Checks on a whole graph: paths to an end, cycles, branches that meet."""
+"""Checks on a whole graph: paths to an end, cycles, branches that meet; before replicas."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_branches(wiring: Wiring, changing: frozenset[int]) -> None:
             if here.merged_at == reached and wiring.nodes[reached].kind == "phi":
                 raise _branches_meet(wiring, number, reached, arrived)
             for output in wiring.nodes[reached].outputs:
-                into = wiring.target[reached, output]
+                (into,) = wiring.targets[reached, output]
                 if into in changing:
                     continue
                 target, port = wiring.input_ports[into]
@@ -141,9 +141,9 @@ def _downstream(wiring: Wiring, start: int, changing: frozenset[int]) -> list[in
 def _successors(wiring: Wiring, but_for: frozenset[int] = frozenset()) -> dict[int, set[int]]:
     """Return the nodes that each node's rows go to, other than by the input ports `but_for`."""
     successors: dict[int, set[int]] = {i: set() for i in range(len(wiring.nodes))}
-    for (source, _), port in wiring.target.items():
-        if source >= 0 and port not in but_for:
-            successors[source].add(wiring.input_ports[port][0])
+    for (source, _), ports in wiring.targets.items():
+        if source >= 0:
+            successors[source] |= {wiring.input_ports[p][0] for p in ports if p not in but_for}
     return successors
 
 

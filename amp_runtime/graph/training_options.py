@@ -23,10 +23,13 @@ DEFAULT_TRAINING: Mapping[str, Any] = {
     "backward_weights": "live",
     "update_every": 100,
     "min_update_frequency": "auto",
+    "replicas": 1,
+    "averaging": {"name": "mean"},
+    "average_every": "epoch",
 }
 TRAINING_OPTIONS = tuple(DEFAULT_TRAINING)
 
-_MERGED = ("optimizer", "lr_schedule")
+_MERGED = ("optimizer", "lr_schedule", "averaging")
 """Laid over what is weaker, key by key, as long as the name stays the same."""
 
 
@@ -89,6 +92,7 @@ def check_training(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Probl
     return checked, problems
 
 
+MOST_REPLICAS = 256
 _Checked = tuple[Any, list[Problem]]
 
 
@@ -100,6 +104,30 @@ def _check_count(value: Any) -> _Checked:
 
 def _check_frequency(value: Any) -> _Checked:
     return (value, []) if value == "auto" else _check_count(value)
+
+
+def _check_replicas(value: Any) -> _Checked:
+    checked, problems = _check_count(value)
+    if not problems and value > MOST_REPLICAS:
+        said = f"must be at most {MOST_REPLICAS}, each a process, not {shown(value)}"
+        problems = [Problem((), said)]
+    return checked, problems
+
+
+def _check_averaging(value: Any) -> _Checked:
+    # Imported here: as below.
+    from amp_runtime.optim.averaging import AVERAGING
+
+    table = {name: cls.Options for name, cls in AVERAGING.items()}
+    return _check_named(value, "averaging", table)
+
+
+def _check_average_every(value: Any) -> _Checked:
+    if value == "epoch":
+        return value, []
+    checked, problems = _check_count(value)
+    said = f"must be epoch, or a whole number of updates (at least 1), not {shown(value)}"
+    return checked, [Problem((), said)] if problems else []
 
 
 def _check_backward_weights(value: Any) -> _Checked:
@@ -186,6 +214,9 @@ _CHECKS: Mapping[str, Callable[[Any], _Checked]] = {
     "backward_weights": _check_backward_weights,
     "update_every": _check_count,
     "min_update_frequency": _check_frequency,
+    "replicas": _check_replicas,
+    "averaging": _check_averaging,
+    "average_every": _check_average_every,
 }
 
 

@@ -3,6 +3,9 @@
 `Graph.build()` makes a `Wiring`; it crosses to the workers as plain data. Return
 ports and input ports get dense numbers here, and backward channels are computed
 through transparent nodes: an answer goes straight to the node that stamped the row.
+
+A node with replicas stands here once for each, one behind the other: `cell.0`, `cell.1`.
+Rows of instance i are for replica i mod their number, wherever they come from.
 """
 
 from __future__ import annotations
@@ -24,14 +27,16 @@ PerExample = "@example"
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """One IR node, checked.
+    """One IR node, checked; or one replica of it.
 
     Attributes:
+        name: unique; of a replica the IR node's, a dot and `replica`.
         options: validated, as plain data.
         inputs, outputs: what passes each port.
         fields: structure fields that it needs.
         training: optimizer, update_every, min_update_frequency; {} without parameters.
         load: estimated microseconds a row, there and back.
+        replica: which of them this is, from 0.
     """
 
     name: str
@@ -46,6 +51,17 @@ class NodeSpec:
     parameterised: bool
     is_end: bool
     load: float
+    replica: int = 0
+
+    @property
+    def ir_name(self) -> str:
+        """The node's name in the model: no IR node's name has a dot."""
+        return self.name.partition(".")[0]
+
+    @property
+    def replicas(self) -> int:
+        """How many of them there are."""
+        return int(self.training.get("replicas", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +133,14 @@ class Wiring:
         return tuple((i, port) for i, node in enumerate(self.nodes) for port in node.inputs)
 
     @cached_property
-    def target(self) -> Mapping[tuple[int, str], int]:
-        """Number of the input port that each output port (or input) leads to."""
+    def targets(self) -> Mapping[tuple[int, str], tuple[int, ...]]:
+        """Numbers of the input ports that each output port (or input) leads to, by replica."""
         number = {key: i for i, key in enumerate(self.input_ports)}
-        return {(e.source, e.source_port): number[e.target, e.target_port] for e in self.edges}
+        found: dict[tuple[int, str], tuple[int, ...]] = {}
+        for e in self.edges:
+            source = e.source, e.source_port
+            found[source] = (*found.get(source, ()), number[e.target, e.target_port])
+        return found
 
     def arrivals(self, mode: Mode) -> Mapping[int, frozenset[int]]:
         """Return, for each input port, the return ports that its rows can carry."""
@@ -129,7 +149,7 @@ class Wiring:
             node = key[0]
             if node >= 0 and self._passes_on(node, mode):
                 continue  # stamps nothing in this mode
-            to_visit = [self.target[key]]
+            to_visit = [*self.targets[key]]
             while to_visit:
                 port = to_visit.pop()
                 if return_port in found[port]:
@@ -137,8 +157,8 @@ class Wiring:
                 found[port].add(return_port)
                 reached = self.input_ports[port][0]
                 if self._passes_on(reached, mode):
-                    outputs = self.nodes[reached].outputs
-                    to_visit += [self.target[reached, output] for output in outputs]
+                    for output in self.nodes[reached].outputs:
+                        to_visit += self.targets[reached, output]
         return {port: frozenset(returns) for port, returns in found.items()}
 
     def _passes_on(self, node: int, mode: Mode) -> bool:
@@ -256,6 +276,7 @@ _PLAIN_NODE_FIELDS = (
     "parameterised",
     "is_end",
     "load",
+    "replica",
 )
 
 

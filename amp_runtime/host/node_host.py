@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from amp_runtime.rows.message import (
     Mode,
     Payload,
     Rows,
+    dealt,
 )
 from amp_runtime.rows.spec import ArraySpec, Int32
 from amp_runtime.rows.structure import StructureArena
@@ -43,7 +44,10 @@ from amp_runtime.wire.codec import check_payload
 from amp_runtime.wire.protocol import (
     CONTROLLER,
     Acknowledged,
+    AskShare,
     Barrier,
+    EvaluateWith,
+    GoOn,
     Parameters,
     Predictions,
     Record,
@@ -52,6 +56,9 @@ from amp_runtime.wire.protocol import (
     SetParameters,
     Structure,
 )
+
+if TYPE_CHECKING:
+    from amp_runtime.host.replicas import HostReplicas
 
 PREDICTION_BYTES = 256 << 10
 """A node hands on its predictions when they are so large: they are no part of any answer."""
@@ -166,6 +173,7 @@ class NodeHost:
         self.nodes: dict[int, Node] = {
             i: self._make(kinds, i, wiring.nodes[i]) for i in self._numbers
         }
+        self._replicas = self._find_replicas()
         self._forward_ports = self._expected(wiring.input_ports, forward=True)
         self._return_ports = self._expected(wiring.return_ports, forward=False)
         self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
@@ -181,6 +189,7 @@ class NodeHost:
         training = spec.training
         context = NodeContext(
             name=spec.name,
+            ir_name=spec.ir_name,
             kind=spec.kind,
             options=cls.read_options(spec.options),
             inputs=spec.inputs,
@@ -200,6 +209,8 @@ class NodeHost:
                 self._settings.schedule,
                 training["update_every"],
                 training["min_update_frequency"],
+                spec.replica,
+                spec.replicas,
             )
             context = replace(
                 context,
@@ -222,6 +233,19 @@ class NodeHost:
         if not hasattr(node, "stash"):
             raise StartError("its __init__ does not call super().__init__(context)", where=where)
         return node
+
+    def _find_replicas(self) -> HostReplicas | None:
+        found = [
+            (self.wiring.nodes[i], node)
+            for i, node in self.nodes.items()
+            if self.wiring.nodes[i].replicas > 1 and isinstance(node, Parameterised)
+        ]
+        if not found:
+            return None
+        # Imported here: most workers host none.
+        from amp_runtime.host.replicas import HostReplicas
+
+        return HostReplicas(self.peer - 1, found, self._settings.schedule)
 
     # ---- rows
 
@@ -311,7 +335,14 @@ class NodeHost:
                     node.on_retired(instances, n_examples)
                 return []
             case Barrier():
-                return [*self.take_predictions(0), self._barrier(record)]
+                done = self._barrier(record)
+                shares = self._replicas.at_barrier(record) if self._replicas else ()
+                return [*self.take_predictions(0), *shares, done]
+            case AskShare() | GoOn() | EvaluateWith() if self._replicas:
+                self.working_on = record.node
+                replies: list[Record] = [*self._replicas.obey(record)]
+                self.working_on = ""
+                return replies
             case SetParameters(node=name, arrays=arrays):
                 self._parameterised(name).set_parameters(arrays)
                 return []
@@ -322,6 +353,11 @@ class NodeHost:
                 ]
             case _:
                 raise WireError(f"record {record.verb!r} is not for the nodes of a worker")
+
+    def take_records(self) -> list[Record]:
+        """Return what nodes have to tell the controller after work."""
+        shares = self._replicas.due() if self._replicas else ()
+        return [*self.take_predictions(), *shares]
 
     def take_predictions(self, at_least_bytes: int = PREDICTION_BYTES) -> list[Predictions]:
         """Return what nodes have predicted, of those that keep so much."""
@@ -404,8 +440,10 @@ class NodeHost:
         node, counters = self.nodes[number], self._counters[number]
         updates: dict[str, Any] = {}
         if isinstance(node, Parameterised):
+            moves = self._replicas.moves(node.name) if self._replicas else 0
             updates = {
-                "updates": node.version,
+                "averagings": moves if self.wiring.nodes[number].replicas > 1 else None,
+                "updates": node.version - moves,
                 "staleness": node.staleness.counts.tolist(),
                 "gradient_rows": node.updates.rows,
                 "lr": node.optimizer.lr,
@@ -444,14 +482,22 @@ class NodeHost:
     def _emit(self, number: int, emission: Emission, mode: Mode, out: list[Outgoing]) -> None:
         if not len(emission.rows):
             return
-        port = self.wiring.target.get((number, emission.port))
-        if port is None:
+        ports = self.wiring.targets.get((number, emission.port))
+        if ports is None:
             outputs = ", ".join(map(repr, self.wiring.nodes[number].outputs)) or "none"
             raise _breach(
                 self.nodes[number],
                 f"emitted rows at port {emission.port!r}; its output ports are: {outputs}",
             )
         rows = emission.rows
+        if len(ports) == 1:
+            self._emit_at(number, ports[0], rows, mode, out)
+            return
+        for replica, index in dealt(rows.columns[:, ADDRESS_COLUMNS], len(ports)):
+            some = rows if index is None else rows.take(index)
+            self._emit_at(number, ports[replica], some, mode, out)
+
+    def _emit_at(self, number: int, port: int, rows: Rows, mode: Mode, out: list[Outgoing]) -> None:
         message = Message(Direction.FORWARD, mode, port, rows.columns, rows.payload)
         self._send(number, self._settings.peer_of[self.wiring.input_ports[port][0]], message, out)
 
@@ -532,13 +578,15 @@ class NodeHost:
             return math.inf
         ports = self.wiring.return_ports if direction else self.wiring.input_ports
         number = ports[port][0]
-        training = self.wiring.nodes[number].training
+        spec = self.wiring.nodes[number]
+        training = spec.training
         if (frequency := training.get("min_update_frequency", "auto")) != "auto":
             return float(frequency)
         if not self._retired_examples:
             return math.inf
         # Rows of instances in flight are counted too: an upper bound, and soon a close one.
         rows_per_example = self._counters[number].train_rows / self._retired_examples
+        rows_per_example *= spec.replicas  # of its own examples
         return float(training.get("update_every", self._settings.update_every)) * rows_per_example
 
     def _check_structure(self, record: Structure) -> None:

@@ -105,7 +105,7 @@ class WorkerLoop:
             for out in outgoing:
                 self._link.send_message(out.peer, out.message)
             self._host.settle()
-            for record in self._host.take_predictions():
+            for record in self._host.take_records():
                 self._link.send_record(CONTROLLER, record)
         now = time.monotonic()
         if now - self._last_status >= STATUS_EVERY_S:
@@ -157,6 +157,7 @@ class WorkerLoop:
                     "updates": node.updates,
                     "lr": node.lr,
                     **({"clipped": node.clipped} if node.clipped is not None else {}),
+                    **({"averagings": node.averagings} if node.averagings is not None else {}),
                     "staleness_mean": staleness.mean,
                     "staleness_p95": staleness.percentile(0.95),
                 }

@@ -61,7 +61,8 @@ class NodeContext:
         wants_gradient: input ports whose rows' senders use a gradient.
         return_ports: {output port: its number in return addresses}.
         dtype: of parameters and floating payloads.
-        seed: of the run; parameters depend on it and on `name` alone.
+        ir_name: the node's name in the model, without the number of a replica.
+        seed: of the run; parameters depend on it and on `ir_name` alone.
         structure: this worker's arena.
         verify: rows carry the state as last stamped; answers bring it back.
         evaluation: what ends of the graph make of rows in evaluation.
@@ -90,6 +91,7 @@ class NodeContext:
     clip: Mapping[str, Any] | Literal["none"] = "none"
     initializer: Mapping[str, Any] | Literal["own"] = "own"
     backward_weights: BackwardWeights = BackwardWeights.LIVE
+    ir_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ class Parameterised(OneToOne):
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
         dtype = np.dtype(context.dtype)
-        generator = node_generator(context.seed, context.name)
+        generator = node_generator(context.seed, context.ir_name or context.name)
         initial = self.initial_parameters(generator)
         if not isinstance(initial, Mapping) or not all(isinstance(n, str) for n in initial):
             raise self._wrong_start(f"initial_parameters returned {initial!r:.80}, no dict by name")

@@ -92,6 +92,7 @@ class NodeReport:
         metrics: {mode name: {metric: its sum}}.
         lr: learning rate of the last update.
         clipped: updates whose gradient was clipped; None where none is to be.
+        averagings: how often a replica went on from what it was sent; None: no replica.
         weight_copies_peak: past versions of its weights that were held at once, at most;
             None unless backward_weights is stashed.
         weight_copies_peak_bytes: what they took.
@@ -114,6 +115,7 @@ class NodeReport:
     metrics: dict[str, dict[str, MetricSum]] = field(default_factory=dict)
     lr: float = 0.0
     clipped: int | None = None
+    averagings: int | None = None
     weight_copies_peak: int | None = None
     weight_copies_peak_bytes: Count = 0
 

@@ -35,11 +35,14 @@ class UpdatePolicy:
     Attributes:
         update_every: examples per update.
         min_update_frequency: `auto`, or a number of gradient rows.
+        replica, replicas: which instances are this node's own: those whose rows come to it.
     """
 
     schedule: Schedule = Schedule.ASYNCHRONOUS
     update_every: int = 100
     min_update_frequency: int | Literal["auto"] = "auto"
+    replica: int = 0
+    replicas: int = 1
 
 
 class LocalUpdates:
@@ -56,18 +59,19 @@ class LocalUpdates:
         self._unretired = InstanceCounter()
         self._retired_rows = 0
         self._retired_examples = 0
+        self._own_examples = 0
         self._stepped_examples = 0
 
     @property
     def examples(self) -> int:
-        """Examples that retired in training before the step that comes next."""
+        """Examples that retired in training, anybody's, before the step that comes next."""
         synchronous = self.policy.schedule is Schedule.SYNCHRONOUS
         return self._stepped_examples if synchronous else self._retired_examples
 
     @property
     def rows_per_example(self) -> float:
-        """Rows that an example brings to this node, over all retired; 0 if unknown."""
-        return self._retired_rows / self._retired_examples if self._retired_examples else 0.0
+        """Rows that an example of its own brings to this node, over all retired; 0 if unknown."""
+        return self._retired_rows / self._own_examples if self._own_examples else 0.0
 
     def add(self, instances: Int32) -> None:
         """Count gradient rows, one for each entry of `instances` [rows]."""
@@ -77,8 +81,12 @@ class LocalUpdates:
 
     def on_retired(self, instances: Array, n_examples: Array) -> None:
         """Learn from instances that retired; those with 0 examples were not trained on."""
-        self._retired_rows += int(self._unretired.pop(instances).sum())
         self._retired_examples += int(np.sum(n_examples))
+        if (n := self.policy.replicas) > 1:
+            own = instances % n == self.policy.replica
+            instances, n_examples = instances[own], n_examples[own]
+        self._retired_rows += int(self._unretired.pop(instances).sum())
+        self._own_examples += int(np.sum(n_examples))
 
     def synchronous_step_done(self, n_examples: int) -> None:
         """Learn that all nodes have stepped for `n_examples`, this one perhaps without rows."""
@@ -92,7 +100,7 @@ class LocalUpdates:
         if policy.min_update_frequency != "auto":
             return float(self.rows) if self._count >= policy.min_update_frequency else None
         rate = self.rows_per_example
-        if not rate or self._retired_examples < policy.update_every:
+        if not rate or self._own_examples < policy.update_every:
             return None
         return self.rows / rate if self._count >= policy.update_every * rate - _ROUNDING else None
 

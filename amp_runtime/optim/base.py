@@ -80,6 +80,13 @@ class Optimizer(ABC):
         for kept, array in state.items():
             self.state[name][kept][rows] = array
 
+    def reset(self) -> None:
+        """Begin anew, with the parameters as they are."""
+        self.steps = 0
+        for state in self.state.values():
+            for kept, value in self.initial_state().items():
+                state[kept][...] = value
+
     @property
     def rests_at_zero(self) -> bool:
         """Whether a gradient of zero changes nothing: rows without one need no step."""

@@ -10,7 +10,7 @@ choosing and sending rows is one operation on one array.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -135,6 +135,25 @@ class Message:
         """Messages with equal keys may become one batch."""
         names = None if self.payload is None else tuple(self.payload)
         return (self.direction, self.mode, self.port, names)
+
+
+def dealt(instances: Array, n: int) -> Iterator[tuple[int, Array | None]]:
+    """Yield each of `n` replicas that any row is for, and its rows; None: all of them.
+
+    The one rule by which rows find their replica: instance mod n.
+
+    Args:
+        instances: int [rows].
+    """
+    replicas = instances % n
+    first = int(replicas[0])
+    if (replicas == first).all():  # often: one message seldom holds many instances
+        yield first, None
+        return
+    for replica in range(n):
+        rows = np.flatnonzero(replicas == replica)
+        if len(rows):
+            yield replica, rows
 
 
 def merge(messages: Sequence[Message]) -> Message:

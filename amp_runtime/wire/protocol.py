@@ -121,6 +121,23 @@ class Parameters(FromWorker, verb="parameters"):
 
 
 @dataclass(frozen=True, slots=True)
+class Share(FromWorker, verb="share"):
+    """What a replica holds, to be put together with what the others do; a `GoOn` answers.
+
+    Attributes:
+        barrier: at which it was asked to; 0: while training goes on.
+        count, steps, arrays, beside: as in `optim.snapshot.Snapshot`.
+    """
+
+    node: str
+    barrier: Count
+    count: Count
+    steps: Count
+    arrays: Arrays
+    beside: Arrays
+
+
+@dataclass(frozen=True, slots=True)
 class Predictions(FromWorker, verb="predictions"):
     """What a node predicted from some rows, in any order; all have come before a barrier is
     acknowledged.
@@ -212,6 +229,8 @@ class Barrier(FromController, verb="barrier"):
         step_examples: >0: take a step for this many examples first (synchronous).
         reset_metrics: start the metrics anew after the report.
         epoch: of the stage that is over, for the log; 0: of none.
+        share: replicas share before the report, and after any step.
+        resume: replicas take up again what they held before an `EvaluateWith`.
     """
 
     barrier: Count
@@ -219,6 +238,8 @@ class Barrier(FromController, verb="barrier"):
     step_examples: Count = 0
     reset_metrics: bool = False
     epoch: Count = 0
+    share: bool = False
+    resume: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +250,36 @@ class SendParameters(FromController, verb="send-parameters"):
 @dataclass(frozen=True, slots=True)
 class SetParameters(FromController, verb="set-parameters"):
     """Go on from these parameters; the next barrier acknowledges it."""
+
+    node: str
+    arrays: Arrays
+
+
+@dataclass(frozen=True, slots=True)
+class AskShare(FromController, verb="ask-share"):
+    """Share what replica `node` holds, unless it has done so and waits for the answer."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn(FromController, verb="go-on"):
+    """What replica `node` goes on from, in place of what it shared.
+
+    Attributes:
+        count, steps, arrays, beside: as in `optim.snapshot.Snapshot`.
+    """
+
+    node: str
+    count: Count
+    steps: Count
+    arrays: Arrays
+    beside: Arrays
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateWith(FromController, verb="evaluate-with"):
+    """Until a barrier says `resume`, replica `node` has these parameters."""
 
     node: str
     arrays: Arrays

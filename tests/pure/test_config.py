@@ -133,6 +133,8 @@ def test_nodes_get_the_training_defaults_and_only_what_was_set_for_them(load):
         "backward_weights": "live",
         "update_every": 100,
         "min_update_frequency": "auto",
+        "averaging": {"name": "mean"},
+        "average_every": "epoch",
     }
     assert config.node_overrides() == {
         "linear-1": {"optimizer": {"lr": 0.1}, "min_update_frequency": 50, "activation": None},
@@ -303,6 +305,7 @@ def test_every_key_has_a_meaning_and_stands_on_the_page():
         "training",
         "training.optimizer",
         "training.lr_schedule",
+        "training.averaging",
         "training.target",
         "nodes.<name>",
         "runtime",

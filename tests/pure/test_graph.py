@@ -124,7 +124,8 @@ def test_training_options_lie_over_each_other_defaults_builder_user():
     adam = {"name": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
     rest = {
         "lr_schedule": {"name": "constant", "warm_up": 0}, "clip": "none", "initializer": "own",
-        "backward_weights": "live",
+        "backward_weights": "live", "replicas": 1, "average_every": "epoch",
+        "averaging": {"name": "mean", "optimizer_state": "averaged"},
     }  # fmt: skip
     assert training["a"] == {
         "optimizer": {**adam, "lr": 0.5}, "update_every": 9, "min_update_frequency": "auto", **rest,

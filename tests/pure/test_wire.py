@@ -179,7 +179,7 @@ def node(**entries: Any) -> list[bytes]:
     ("frames", "match"),
     [
         (report(nodes=None), "status.report lacks 'nodes'"),
-        (report(nodes={"n": {}}), "status.report.nodes.n lacks 'batches_backward'"),
+        (report(nodes={"n": {}}), "status.report.nodes.n lacks 'averagings'"),
         (report(nodes={"n": 5}), "status.report.nodes.n is 5; it must be a map of NodeReport"),
         (report(more=5), "status.report has 'more'"),
         (node(rows_forward="5"), "status.report.nodes.n.rows_forward is '5'; it must be int"),
