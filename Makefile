@@ -36,8 +36,8 @@ setup: $(VENV)/run.stamp ## make .venv with what a run needs (also done by the t
 run: $(VENV)/run.stamp ## train CONFIG with the settings of SET
 	$(PY) -m amp_runtime run '$(CONFIG)' $(SET) $(ARGS)
 
-fetch: $(VENV)/run.stamp ## get the digits for `make mnist` (into AMP_DATA, else ./data)
-	$(PY) -m amp_runtime data fetch mnist5k
+fetch: $(VENV)/run.stamp ## get digits for `make mnist` (NAME=qm9: molecules) into AMP_DATA, else ./data
+	$(PY) -m amp_runtime data fetch '$(or $(NAME),mnist5k)'
 
 mnist: $(VENV)/run.stamp ## train on handwritten digits (AMP_DATA=folder of the data)
 	$(PY) -m amp_runtime run configs/mnist.yaml $(SET) $(ARGS)
@@ -133,7 +133,7 @@ mnist-peer: $(VENV)/peers.stamp ## the digits beside PyTorch (AMP_DATA=folder of
 fashion-peer: $(VENV)/peers.stamp ## Fashion-MNIST beside PyTorch (AMP_DATA=folder of the data)
 	$(PY) benchmarks/image_peer.py configs/fashion_mnist.yaml "0 1 2" $(SET)
 
-peers: $(VENV)/peers.stamp ## add PyTorch (CPU build) for the tests that compare with it
+peers: $(VENV)/peers.stamp ## add PyTorch (CPU build) and RDKit, for the tests that compare with them
 
 clean: ## remove caches and what tests and builds left
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* build *.egg-info
@@ -181,5 +181,5 @@ $(VENV)/peers.stamp: $(VENV)/test.stamp
 	@echo "Installing $(TORCH), CPU build"
 	@$(PIP) install --no-index --no-deps '$(TORCH)' 2>/dev/null \
 	  || $(PIP) install --no-deps --index-url $(TORCH_CPU_INDEX) '$(TORCH)'
-	@$(PIP) install --constraint constraints.txt --editable '.[test,peers]'
+	@$(PIP) install --constraint constraints.txt --editable '.[test,peers,qm9]'
 	@touch $@

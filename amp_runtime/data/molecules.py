@@ -8,6 +8,7 @@ A .npz archive of n molecules, atoms and bonds of all of them end to end:
     edge_src, edge_dst [bonds]          atoms, counted within the molecule; each bond once
     edge_type [bonds]                   0 single, 1 double, 2 triple, 3 aromatic
     target [n, properties]              with their names in target_name [properties]
+    qm9_index [n]                       the number of each molecule in QM9; may be left out
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,7 @@ _ARRAYS = {
     "target_name": ("U", 1),
 }
 """{array: (kinds of its dtype, axes)}."""
+_INDEX = "qm9_index"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Molecules:
         element: int32 [atoms], a place in ELEMENTS.
         bonds: int32 [bonds, 3]: atom, place in BOND_TYPES, atom; each bond once.
         properties: {name: float [molecules]}.
+        index: int32 [molecules], numbers in QM9; None where the file has none.
     """
 
     n_atoms: Int32
@@ -56,6 +58,7 @@ class Molecules:
     element: Int32
     bonds: Int32
     properties: Mapping[str, Array]
+    index: Int32 | None = None
 
     def __len__(self) -> int:
         return len(self.n_atoms)
@@ -66,7 +69,10 @@ class Molecules:
         atoms = ranges((np.cumsum(self.n_atoms) - self.n_atoms)[chosen], n_atoms)
         bonds = ranges((np.cumsum(self.n_bonds) - self.n_bonds)[chosen], n_bonds)
         properties = {name: values[chosen] for name, values in self.properties.items()}
-        return Molecules(n_atoms, n_bonds, self.element[atoms], self.bonds[bonds], properties)
+        index = None if self.index is None else self.index[chosen]
+        return Molecules(
+            n_atoms, n_bonds, self.element[atoms], self.bonds[bonds], properties, index
+        )
 
 
 def read_archive(file: Path) -> Molecules:
@@ -76,13 +82,6 @@ def read_archive(file: Path) -> Molecules:
         MissingDataError: it cannot be opened.
         DataError: it is no such archive; names the array, and the molecule where one is wrong.
     """
-    stat = file.stat()
-    return _read_once(file, (stat.st_mtime_ns, stat.st_size))
-
-
-@lru_cache(maxsize=1)
-def _read_once(file: Path, signature: tuple[int, int]) -> Molecules:
-    """Read a file; its second split need not read it again unless `signature` changed."""
     arrays, where = _arrays(file), str(file)
     n_atoms = _counts(arrays, "node_offset", "atomic_number", where)
     n_bonds = _counts(arrays, "edge_offset", "edge_type", where)
@@ -107,9 +106,13 @@ def _read_once(file: Path, signature: tuple[int, int]) -> Molecules:
         if wrong.any():
             number = int(molecule[np.flatnonzero(wrong)[0]])
             raise DataError(f"molecule {number}, counted from 0, has {what}", where=where)
+    if _INDEX in arrays and len(arrays[_INDEX]) != len(n_atoms):
+        raise DataError(f"{_INDEX} has not a number for each molecule", where=where, fix=_FORM)
     names = arrays["target_name"].tolist()
     properties = dict(zip(names, arrays["target"].T.astype(np.float64), strict=True))
-    return Molecules(n_atoms, n_bonds, element.astype(np.int32), bonds, properties)
+    return Molecules(
+        n_atoms, n_bonds, element.astype(np.int32), bonds, properties, arrays.get(_INDEX)
+    )
 
 
 def _arrays(file: Path) -> dict[str, Array]:
@@ -118,7 +121,8 @@ def _arrays(file: Path) -> dict[str, Array]:
     try:
         # Opened here: numpy leaves a file that is no archive open.
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            for name, (kinds, n_axes) in _ARRAYS.items():
+            also = {_INDEX: ("iu", 1)} if _INDEX in archive else {}
+            for name, (kinds, n_axes) in (_ARRAYS | also).items():
                 if name not in archive:
                     raise DataError(f"has no array {name!r}", where=where, fix=_FORM)
                 array = archive[name]

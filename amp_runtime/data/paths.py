@@ -43,7 +43,7 @@ def find_data_path(path: str | Path, origin: str = "", setting: str = "data.path
     )
 
 
-def find_data_file(path: str | Path, origin: str = "") -> Path:
+def find_data_file(path: str | Path, origin: str = "", setting: str = "data.path") -> Path:
     """Return the absolute path of a data file; otherwise as `find_data_path`.
 
     Raises:
@@ -52,7 +52,7 @@ def find_data_file(path: str | Path, origin: str = "") -> Path:
     for candidate in _candidates(path):
         if candidate.is_file():
             return candidate
-    found = find_data_path(path, origin)
+    found = find_data_path(path, origin, setting)
     raise MissingDataError(f"{found} is a folder, not a data file", fix="name a file in it")
 
 

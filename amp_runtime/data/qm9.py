@@ -1,11 +1,18 @@
 """QM9: small organic molecules as graphs of atoms and bonds, and what they are like.
 
 data.path   a .npz archive of graphs (`molecules.py` says what is in it)
+            a folder with qm9_part1.csv, ... of the package qm9pack, or one such file
+            a folder, or a .tar.bz2, of the .xyz files that were published, or one of them
+
+An archive says how atoms are bound. Of the others the SMILES do: single, double and triple
+bonds as they are written, hydrogens added; or, with `bonds: rdkit`, as RDKit sees them, which
+finds the aromatic ones.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -14,52 +21,22 @@ from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.graphs import Graphs
 from amp_runtime.data.molecules import BOND_TYPES, ELEMENTS, Molecules, read_archive
-from amp_runtime.data.paths import find_data_file
+from amp_runtime.data.paths import find_data_file, find_data_path, text_lines
+from amp_runtime.data.qm9_properties import PROPERTIES, Target
+from amp_runtime.data.qm9_table import PATTERN, read_tables
+from amp_runtime.data.qm9_xyz import SUFFIX, TARS, read_xyz
+from amp_runtime.data.rdkit_bonds import RdkitBonds
 from amp_runtime.errors import DataError, nearest
 from amp_runtime.rows.spec import Array
 
-Target = Literal[
-    "mu", "alpha", "homo", "lumo", "gap", "r2", "zpve", "u0", "u298", "h298", "g298", "cv"
-]
+Bonds = Literal["written", "rdkit"]
 
 ORIGIN = (
-    "QM9 is read from an archive of graphs, qm9_graphs.npz (arrays atomic_number, node_offset, "
-    "edge_offset, edge_src, edge_dst, edge_type, target, target_name)"
+    "QM9 is read from the tables of the package qm9pack (`python -m amp_runtime data fetch qm9` "
+    "gets them; then set data.path to qm9/qm9pack), from the .xyz files as published "
+    "(dsgdb9nsd.xyz.tar.bz2 of https://doi.org/10.6084/m9.figshare.978904, or their folder), or "
+    "from an archive of graphs, qm9_graphs.npz (its arrays: amp_runtime/data/molecules.py)"
 )
-HARTREE_EV = 27.211386
-
-
-@dataclass(frozen=True, slots=True)
-class Property:
-    """One of the twelve targets.
-
-    Attributes:
-        column: its name in the archive, with the unit.
-        unit: as it stands in the name of a metric.
-        accuracy: the error, in that unit, that chemists ask for.
-    """
-
-    column: str
-    unit: str
-    accuracy: float
-
-
-_ENERGY = 0.043 / HARTREE_EV
-PROPERTIES: dict[str, Property] = {
-    "mu": Property("Dipole_debye", "debye", 0.1),
-    "alpha": Property("Polarizability_bohr3", "bohr3", 0.1),
-    "homo": Property("HOMO_au", "hartree", _ENERGY),
-    "lumo": Property("LUMO_au", "hartree", _ENERGY),
-    "gap": Property("HOMO_LUMO_gap_au", "hartree", _ENERGY),
-    "r2": Property("R2_bohr2", "bohr2", 1.2),
-    "zpve": Property("ZPVE_au", "hartree", 0.0012 / HARTREE_EV),
-    "u0": Property("InternalEnergy_0K_au", "hartree", _ENERGY),
-    "u298": Property("InternalEnergy_298K_au", "hartree", _ENERGY),
-    "h298": Property("Enthalphy_298K_au", "hartree", _ENERGY),  # as the archive spells it
-    "g298": Property("GibbsFreeEnergy_298K_au", "hartree", _ENERGY),
-    "cv": Property("Heatcapacity_Cv_cal_mol_K", "cal_mol_k", 0.05),
-}
-"""Accuracies as in Faber et al., arXiv:1702.05532, and Gilmer et al., arXiv:1704.01212."""
 
 
 def source(
@@ -68,6 +45,8 @@ def source(
     *,
     path: str = "qm9/qm9_graphs.npz",
     target: Target = "mu",
+    bonds: Bonds = "written",
+    leave_out: str | None = None,
     train: int | None = None,
     valid: int = 13_082,
     split_seed: int = 0,
@@ -91,10 +70,14 @@ def source(
     Args:
         split: `train` or `valid`.
         seed: the run's; not used: every run of a file learns from the same molecules.
-        path: see `find_data_path` for relative paths.
+        path: a file or folder; see `find_data_path` for relative paths.
         target: the property: dipole moment, polarizability, energies of HOMO and LUMO and
             the gap between them, electronic spatial extent, zero-point energy, internal
             energy at 0 K and 298 K, enthalpy, free energy, heat capacity.
+        bonds: where path is no archive: as the SMILES write them, or as RDKit (the extra
+            `qm9`) sees them. 139 nitro groups are N=O twice in the one, and once in the other.
+        leave_out: a text file, of which each line that begins with a number names a molecule
+            to leave out, as the list of 3,054 uncharacterized ones does.
         train: how many molecules to train on; None: all that are left.
         valid: how many to validate on.
         split_seed: shuffles the molecules before they are cut in two. Validation ones come
@@ -106,29 +89,26 @@ def source(
     for name, number in (("train", train), ("valid", valid)):
         if number is not None and number < 0:
             raise DataError(f"{name} is {number}; it must be at least 0", fix=f"set data.{name}")
-    file = find_data_file(path, ORIGIN)
-    if file.suffix != ".npz":
-        raise DataError(
-            "is no .npz archive; files of coordinates (.xyz) do not say which atoms are bound, "
-            "nor how, which takes a chemistry toolkit",
-            where=str(file),
-            fix=ORIGIN,
+    found = find_data_path(path, ORIGIN)
+    molecules = _read(found, _signature(found), bonds)
+    if leave_out is not None:
+        molecules = _without(
+            molecules, find_data_file(leave_out, setting="data.leave_out"), str(found)
         )
-    molecules = read_archive(file)
     n = len(molecules)
     n_train = max(n - valid, 0) if train is None else train
     if n_train + valid > n:
         raise DataError(
             f"holds {n} molecules, too few for train {n_train} + valid {valid}",
-            where=str(file),
+            where=str(found),
             fix="lower data.train or data.valid",
         )
     order = np.random.default_rng(split_seed).permutation(n)
     chosen = order[:valid] if split == "valid" else order[valid : valid + n_train]
-    of_all, asked = _values(molecules, target, str(file)), PROPERTIES[target]
+    of_all, asked = _values(molecules, target, str(found)), PROPERTIES[target]
     deviation = float(of_all.std())
     if not 0 < deviation < np.inf:
-        raise DataError(f"all molecules have one {asked.column}, or one has none", where=str(file))
+        raise DataError(f"all molecules have one {asked.column}, or one has none", where=str(found))
     picked = molecules.subset(chosen)
     graphs = Graphs.undirected(picked.n_atoms, picked.n_bonds, picked.bonds)
     one_hot = np.eye(len(ELEMENTS), dtype=np.float32)
@@ -148,6 +128,55 @@ def source(
             },
         ),
     )
+
+
+@lru_cache(maxsize=1)
+def _read(path: Path, signature: object, bonds: Bonds) -> Molecules:
+    """Read all molecules; a second split need not read them again unless `signature` changed."""
+    is_folder, name = path.is_dir(), path.name.removesuffix(".gz")
+    if path.suffix == ".npz":
+        if bonds != "written":
+            raise DataError(
+                f"is an archive, which says the types of bonds itself; data.bonds is {bonds!r}",
+                where=str(path),
+                fix="leave data.bonds out, or read another form of QM9",
+            )
+        return read_archive(path)
+    rdkit = RdkitBonds() if bonds == "rdkit" else None
+    if name.endswith(".csv") or (is_folder and any(path.glob(PATTERN))):
+        return read_tables(path, rdkit)
+    if path.name.endswith((SUFFIX, *TARS)) or (is_folder and any(path.glob(f"*{SUFFIX}"))):
+        return read_xyz(path, rdkit)
+    raise DataError(
+        f"holds none of {PATTERN} and *{SUFFIX}"
+        if is_folder
+        else f"is named neither .npz, .csv, {SUFFIX} nor {', '.join(TARS)}",
+        where=str(path),
+        fix=ORIGIN,
+    )
+
+
+def _signature(path: Path) -> object:
+    """Return what changes with a file, or with the files of a folder."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    stats = [(file.name, file.stat()) for file in files]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+
+def _without(molecules: Molecules, listed: Path, where: str) -> Molecules:
+    """Return the molecules whose numbers a file does not list.
+
+    Raises:
+        DataError: the molecules have no numbers, or the file lists none of them.
+    """
+    if molecules.index is None:
+        raise DataError("has no qm9_index to leave out by", where=where, fix="set no leave_out")
+    firsts = (line.split()[0] for _, line in text_lines(listed))
+    numbers = [int(first) for first in firsts if first.isascii() and first.isdigit()]
+    kept = np.flatnonzero(~np.isin(molecules.index, numbers))
+    if not numbers:
+        raise DataError("no line begins with a number", where=str(listed), fix="set data.leave_out")
+    return molecules.subset(kept)
 
 
 def _values(molecules: Molecules, target: Target, where: str) -> Array:

@@ -15,7 +15,7 @@ from runs import environment
 
 from amp_runtime.__main__ import main
 from amp_runtime.data.fetch import fetch
-from amp_runtime.data.known_files import PACKAGED, Packaged
+from amp_runtime.data.known_files import PACKAGED, Member, Packaged
 from amp_runtime.data.paths import find_data_file
 from amp_runtime.errors import FetchError, OutputError
 
@@ -43,12 +43,10 @@ def known(tmp_path, monkeypatch) -> Packaged:
     ):
         monkeypatch.setenv(name, value)
     return Packaged(
-        file="some/x.csv",
+        members=(Member("digits/x.csv", "some/x.csv", hashlib.sha256(CONTENT).hexdigest()),),
         what="two pixels",
         requirement="digits==1.0",
         wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        member="digits/x.csv",
-        sha256=hashlib.sha256(CONTENT).hexdigest(),
         licence="Free",
         licence_member="digits-1.0.dist-info/LICENSE",
         licence_file="LICENSE-digits.txt",
@@ -60,16 +58,28 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_file_and_its_licence_come_to_the_data_folder_once(known, tmp_path, monkeypatch):
-    path, fetched = fetch(known)
-    assert (path, fetched) == (tmp_path / "data/some/x.csv", True)
+    path = tmp_path / "data/some/x.csv"
+    assert fetch(known) == ([path], True)
     assert files(tmp_path / "data") == {
         "some/x.csv": CONTENT,
         "some/LICENSE-digits.txt": b"as you like",
     }
     assert path.stat().st_mode & 0o777 == 0o644
-    assert find_data_file(known.file) == path
+    assert find_data_file("some/x.csv") == path
     monkeypatch.setenv("PIP_FIND_LINKS", "/nowhere")
-    assert fetch(known) == (path, False)
+    assert fetch(known) == ([path], False)
+
+
+def test_of_several_files_those_that_are_missing_are_fetched(known, tmp_path):
+    licence = Member(known.licence_member, "some/y.txt", hashlib.sha256(b"as you like").hexdigest())
+    both = dataclasses.replace(known, members=(*known.members, licence))
+    fetch(known)
+    x, y = (tmp_path / "data/some" / name for name in ("x.csv", "y.txt"))
+    before = x.stat().st_mtime_ns
+    assert fetch(both) == ([x, y], True)
+    assert (x.read_bytes(), y.read_bytes()) == (CONTENT, b"as you like")
+    assert x.stat().st_mtime_ns == before
+    assert fetch(both) == ([x, y], False)
 
 
 def test_another_file_of_that_name_is_left_alone(known, tmp_path):
@@ -86,7 +96,10 @@ def test_another_file_of_that_name_is_left_alone(known, tmp_path):
     [
         ({"wheel_sha256": "0" * 64}, "not the one that was published"),
         ({"requirement": "digits==2.0"}, "No matching distribution found for digits==2.0"),
-        ({"sha256": "0" * 64}, "digits/x.csv in digits==1.0 has sha256 [0-9a-f]{64}, not 0{64}"),
+        (
+            {"members": (Member("digits/x.csv", "x", "0" * 64),)},
+            "digits/x.csv in digits==1.0 has sha256 [0-9a-f]{64}, not 0{64}",
+        ),
     ],
 )
 def test_what_is_not_the_pinned_file_is_refused_and_nothing_written(
@@ -118,7 +131,7 @@ def test_the_verb_says_where_the_file_comes_from(known, monkeypatch, capsys):
     assert main(["data", "fetch", "digits"]) == 0
     assert "two pixels, from the package digits 1.0 on PyPI (Free)" in capsys.readouterr().out
     assert main(["data", "fetch", "digits"]) == 0
-    assert "is there already" in capsys.readouterr().out
+    assert "x.csv: there already" in capsys.readouterr().out
     assert main(["data", "fetch", "digit"]) == 64
     assert "no data 'digit' to fetch (did you mean 'digits'?)" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""QM9: an archive of molecules becomes graphs whose bonds lead both ways, and a target."""
+"""QM9: molecules of each form of its files become graphs, bonds leading both ways, and a target."""
 
 from __future__ import annotations
 
@@ -122,6 +122,7 @@ def with_value(name: str, at: int, value: float) -> dict[str, np.ndarray]:
         (with_value("target", 2, np.nan), "one has none"),
         ({"target_name": np.array(["Dipole", "b"])}, "has no property 'Dipole_debye'.*'Dipole'"),
         ({"target": np.ones((4, 2))}, "all molecules have one Dipole_debye"),
+        ({"qm9_index": np.arange(3)}, "qm9_index has not a number for each molecule"),
     ],
 )
 def test_an_archive_that_is_wrong_is_told_with_what_and_where(archive, arrays, message):
@@ -143,12 +144,30 @@ def test_a_file_that_is_no_archive_is_told(tmp_path, content):
         load(str(tmp_path / "x.npz"))
 
 
-def test_what_has_no_bonds_and_what_is_not_there_is_told(tmp_path):
-    (tmp_path / "x.xyz").write_text("1\n")
-    with pytest.raises(DataError, match="do not say which atoms are bound"):
-        load(str(tmp_path / "x.xyz"))
-    with pytest.raises(MissingDataError, match=r"nowhere.npz.*an archive of graphs"):
+def test_what_is_not_there_is_told():
+    with pytest.raises(
+        MissingDataError, match=r"nowhere.npz.*data fetch qm9.*an archive of graphs"
+    ):
         load("nowhere.npz")
+
+
+def test_an_archive_says_its_bonds_itself_and_numbers_only_where_it_has_them(archive, tmp_path):
+    with pytest.raises(DataError, match=r"data\.bonds is 'rdkit'; leave data\.bonds out"):
+        load(archive(), bonds="rdkit")
+    (tmp_path / "list").write_text("Uncharacterized:\n\n 12  NC#N\n14 N\n9\n")
+    with pytest.raises(DataError, match="has no qm9_index to leave out by"):
+        load(archive(), leave_out=str(tmp_path / "list"))
+    kept = load(archive(qm9_index=np.array([12, 13, 14, 15])), leave_out=str(tmp_path / "list"))
+    assert sorted(kept.field("edge_type").counts.tolist()) == [4, 6]  # all but water, the proton
+
+
+def test_a_list_of_what_to_leave_out_names_molecules(archive, tmp_path):
+    path = archive(qm9_index=np.arange(4))
+    (tmp_path / "list").write_text("none\n")
+    with pytest.raises(DataError, match="list: no line begins with a number"):
+        load(path, leave_out=str(tmp_path / "list"))
+    with pytest.raises(MissingDataError, match=r"nolist.*data\.leave_out"):
+        load(path, leave_out="nolist")
 
 
 @pytest.mark.parametrize(
