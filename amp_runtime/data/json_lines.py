@@ -22,7 +22,7 @@ from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.field import INT32, as_rows
 from amp_runtime.data.paths import open_data_file, text_lines
-from amp_runtime.data.vocabulary import UNKNOWN
+from amp_runtime.data.vocabulary import UNKNOWN, nfc
 from amp_runtime.errors import DataError, nearest
 from amp_runtime.rows.spec import Array, ArraySpec
 
@@ -178,11 +178,19 @@ class _FieldReader:
         """Return `value` with words, at any depth of lists, replaced by their ids."""
         if isinstance(value, list):
             return [self._as_ids(element) for element in value]
-        if not isinstance(value, str) or value in self._ids:
-            return self._ids.get(value, value) if isinstance(value, str) else value
-        if UNKNOWN in self._ids:
-            return self._ids[UNKNOWN]
+        if not isinstance(value, str):
+            return value
+        if not (word := nfc(value)).isascii() and _has_surrogates(word):
+            raise DataError(
+                f"holds {value[:40]!r}: half a character", fix="write whole ones, in UTF-8"
+            )
+        if word in self._ids or UNKNOWN in self._ids:
+            return self._ids.get(word, self._ids.get(UNKNOWN))
         raise DataError(
             f"holds {value[:40]!r}, which is no word of the run{nearest(value, self._ids)}",
             fix=f"its {len(self._ids)} words are in vocabularies.json of the run",
         )
+
+
+def _has_surrogates(word: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in word)

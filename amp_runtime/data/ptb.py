@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,7 @@ class Trees:
         parent: int32 [nodes], within the tree; the root's is `NO_PARENT`.
         side: int32 [nodes], `LEFT` or `RIGHT` child of its parent; the root's is `LEFT`.
         label: int32 [nodes].
+        left_out: what was wrong with each line that was left out.
     """
 
     words: list[str]
@@ -52,6 +53,7 @@ class Trees:
     parent: Int32
     side: Int32
     label: Int32
+    left_out: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.n_nodes)
@@ -67,6 +69,7 @@ class Trees:
             self.parent[:nodes],
             self.side[:nodes],
             self.label[:nodes],
+            self.left_out,
         )
 
 
@@ -121,12 +124,13 @@ class _Fault(Exception):  # noqa: N818 - never leaves this file
         self.fix = fix
 
 
-def read_trees(path: Path, *, classes: int | None, max_depth: int) -> Trees:
+def read_trees(path: Path, *, classes: int | None, max_depth: int, skip_bad: int = 0) -> Trees:
     """Read a file, gzip or not, in UTF-8; empty lines are skipped.
 
     Args:
         classes: labels are 0 to classes - 1; None: they may be any or missing, and are 0.
         max_depth: nodes on the way from the root to a leaf, chains counted in full.
+        skip_bad: so many lines that are no tree may be left out.
     Raises:
         MissingDataError: the file cannot be opened.
         DataError: no tree in it, or a line that is none: brackets that do not match, a
@@ -135,16 +139,17 @@ def read_trees(path: Path, *, classes: int | None, max_depth: int) -> Trees:
     """
     labels = None if classes is None else {str(number): number for number in range(classes)}
     trees: list[_Tree] = []
+    left_out: list[str] = []
     with open_data_file(path) as stream:
         for number, raw in enumerate(stream, start=1):
-            line = _text(raw, path, number).rstrip("\r\n")
-            if not line.strip(" \t"):
-                continue
             try:
-                trees.append(_read_tree(_TOKEN.findall(line), labels, max_depth))
-            except _Fault as fault:
-                place = f"{path}:{number}:{_column(line, fault.token)}"
-                raise DataError(fault.what, where=place, fix=fault.fix) from None
+                line = _text(raw, path, number).rstrip("\r\n")
+                if line.strip(" \t"):
+                    trees.append(_placed_tree(line, f"{path}:{number}", labels, max_depth))
+            except DataError as error:
+                if len(left_out) == skip_bad:
+                    raise _one_too_many(error, skip_bad) from error.__cause__
+                left_out.append(f"{error.where}: {error.what}")
     if not trees:
         raise DataError("holds no tree", where=str(path), fix=_FORM)
     return Trees(
@@ -155,7 +160,24 @@ def read_trees(path: Path, *, classes: int | None, max_depth: int) -> Trees:
         _end_to_end([tree.parent for tree in trees]),
         _end_to_end([tree.side for tree in trees]),
         _end_to_end([tree.label for tree in trees]),
+        left_out,
     )
+
+
+def _one_too_many(error: DataError, skip_bad: int) -> DataError:
+    if not skip_bad:
+        return error
+    said = f"{error.what}, and {skip_bad} lines before are no tree either"
+    return DataError(said, where=error.where, fix=f"{error.fix}; or raise data.skip_bad")
+
+
+def _placed_tree(line: str, place: str, labels: Mapping[str, int] | None, max_depth: int) -> _Tree:
+    """Read one tree; DataError names the column."""
+    try:
+        return _read_tree(_TOKEN.findall(line), labels, max_depth)
+    except _Fault as fault:
+        where = f"{place}:{_column(line, fault.token)}"
+        raise DataError(fault.what, where=where, fix=fault.fix) from None
 
 
 def _read_tree(tokens: list[str], labels: Mapping[str, int] | None, max_depth: int) -> _Tree:

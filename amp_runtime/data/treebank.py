@@ -7,6 +7,7 @@ data.path   a folder with train.txt, dev.txt and test.txt, each a file in PTB fo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +24,8 @@ from amp_runtime.data.vocabulary import Vocabulary, words_of
 from amp_runtime.errors import DataError, MissingDataError
 from amp_runtime.rows.spec import Array, Int32
 
+MOST_TOLD = 3
+"""Lines that were left out, in a note."""
 ORIGIN = (
     "a treebank is a folder with the files train.txt, dev.txt and test.txt, one tree a line, "
     "as in (3 (2 It) (4 (2 's) (4 good))); the Stanford Sentiment Treebank has them in "
@@ -43,6 +46,7 @@ def source(
     lower: bool = False,
     min_count: int = 1,
     max_depth: int = 20_000,
+    skip_bad: int = 0,
     vectors: str | None = None,
 ) -> Dataset:
     """Return the trees of a split, in the order of the file.
@@ -76,6 +80,8 @@ def source(
         min_count: words that occur less often in the training trees are unknown. With 1,
             no training tree holds an unknown word, so that its id is never trained.
         max_depth: deeper trees are an error.
+        skip_bad: so many lines of each file that are no tree may be left out; a note tells
+            which. With 0 the first one is an error.
         vectors: a text file in GloVe form (`vectors.py`) of pre-trained word vectors, which
             a model's embedding of `token` begins with.
     Raises:
@@ -85,15 +91,20 @@ def source(
     _check_at_least_1(
         classes=classes, min_count=min_count, max_depth=max_depth, train=train, valid=valid
     )
+    if skip_bad < 0:
+        raise DataError(f"skip_bad is {skip_bad}; it must be at least 0", fix="set data.skip_bad")
     folder = find_data_path(path, ORIGIN)
-    training = _read(folder, "train", classes, max_depth, train)
+    form = _Form(classes, max_depth, skip_bad)
+    training = _read(folder, "train", form, train)
     vocabulary = Vocabulary.of(_words(training, lower), min_count=min_count)
-    trees = training if split == "train" else _read(folder, valid_file, classes, max_depth, valid)
+    trees = training if split == "train" else _read(folder, valid_file, form, valid)
     tokens = vocabulary.ids(_words(trees, lower))
     n_unknown = int((tokens == 0).sum())
     known = f"{len(vocabulary) - 1} words have an id; " if split == "train" else ""
     note = f"{split}: {known}{n_unknown} of {len(tokens)} words in the trees are unknown"
     notes: tuple[str, ...] = (note,)
+    if trees.left_out:
+        notes += (_told_of_left_out(split, trees.left_out),)
     tables = {}
     if vectors is not None and split == "train":  # it is these trees that a model is built for
         read = read_vectors(find_data_file(vectors), vocabulary.words)
@@ -166,16 +177,30 @@ def _words(trees: Trees, lower: bool) -> list[str]:
     return [word.lower() for word in trees.words] if lower else trees.words
 
 
-def _read(
-    folder: Path, name: str, classes: int, max_depth: int, n_trees: int | None = None
-) -> Trees:
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What a file may hold: the options of `read_trees`."""
+
+    classes: int
+    max_depth: int
+    skip_bad: int
+
+
+def _told_of_left_out(split: str, left_out: Sequence[str]) -> str:
+    n = len(left_out)
+    which = "; ".join([*left_out[:MOST_TOLD], *([f"and {n - MOST_TOLD} more"] * (n > MOST_TOLD))])
+    were = "lines that are no trees were" if n > 1 else "line that is no tree was"
+    return f"{split}: {n} {were} left out: {which}"
+
+
+def _read(folder: Path, name: str, form: _Form, n_trees: int | None = None) -> Trees:
     """Read a file of the folder, as far as it is wanted: the first `n_trees`, or all."""
     file = folder / f"{name}.txt"
     if not file.is_file():
         what = f"{folder} has no {name}.txt" if folder.is_dir() else f"{folder} is no folder"
         raise MissingDataError(what, fix=ORIGIN)
     stat = file.stat()
-    trees = _read_once(file, classes, max_depth, (stat.st_mtime_ns, stat.st_size))
+    trees = _read_once(file, form, (stat.st_mtime_ns, stat.st_size))
     if n_trees is None:
         return trees
     if n_trees > len(trees):
@@ -189,10 +214,10 @@ def _read(
 
 
 @lru_cache(maxsize=1)
-def _read_once(file: Path, classes: int, max_depth: int, signature: tuple[int, int]) -> Trees:
+def _read_once(file: Path, form: _Form, signature: tuple[int, int]) -> Trees:
     """Read a file; the second split need not parse training trees again.
 
     Args:
         signature: changes when the file is written anew.
     """
-    return read_trees(file, classes=classes, max_depth=max_depth)
+    return read_trees(file, classes=form.classes, max_depth=form.max_depth, skip_bad=form.skip_bad)

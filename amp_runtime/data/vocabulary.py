@@ -1,7 +1,12 @@
-"""Words to ids: what was seen in training has an id, everything else is unknown."""
+"""Words to ids: what was seen in training has an id, everything else is unknown.
+
+Words that look alike are one word: they are told apart by their NFC form, in which an accent is
+part of its letter. Nothing else of a word is changed.
+"""
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +35,7 @@ class Vocabulary:
     @staticmethod
     def of(words: Iterable[str], *, min_count: int = 1) -> Vocabulary:
         """Return the vocabulary of a text: its words that occur `min_count` times or more."""
-        counts = Counter(words)
+        counts = Counter(map(nfc, words))
         counts.pop(UNKNOWN, None)
         kept = [word for word, count in counts.items() if count >= min_count]
         kept.sort(key=lambda word: (-counts[word], word))
@@ -46,7 +51,12 @@ class Vocabulary:
     def ids(self, words: Sequence[str]) -> Int32:
         """Return int32 [words]: their ids, 0 for those without one."""
         get = self._ids.get
-        return np.fromiter((get(word, 0) for word in words), np.int32, len(words))
+        return np.fromiter((get(nfc(word), 0) for word in words), np.int32, len(words))
+
+
+def nfc(word: str) -> str:
+    """Return the form by which words are told apart."""
+    return word if word.isascii() else unicodedata.normalize("NFC", word)
 
 
 def words_of(vocabularies: Mapping[str, Sequence[str]], field: str) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ def build(
     embedding: int = 128,
     types: int | None = None,
     classes: int | None = None,
+    input_dropout: float = 0.0,
     dropout: float = 0.0,
     node_bits: int = 16,
 ) -> None:
@@ -39,6 +40,7 @@ def build(
         embedding: width of the embedding of a node's type.
         types: types are 0 to types - 1; none: as the source says.
         classes: labels are 0 to classes - 1; none: as the source says.
+        input_dropout: share of the features of a node's embedding that are dropped in training.
         dropout: share of the features of the root's h that the readout does not see in
             training.
         node_bits: trees have up to 2**node_bits nodes.
@@ -48,6 +50,8 @@ def build(
     nodes = graph.input("nodes", each="type", state={"node": POSITION}, payload={"x": "type"})
     entries = graph.entries("type") if types is None else types
     embedded = graph.add("embedding", "embedding", nodes, entries=entries, features=embedding)
+    if input_dropout:
+        embedded = graph.add("dropout", "input-dropout", embedded, rate=input_dropout)
 
     to_children = graph.add(
         "flatmap",

@@ -33,7 +33,8 @@ def runs_table(base: str) -> str:
 
 def run_report(folder: RunFolder) -> str:
     """Return the stages, the closing table, evaluations, and how a run ended."""
-    parts = [f"run {folder.path}"]
+    manifest = _read_manifest(folder)
+    parts = ["\n".join([f"run {folder.path}", *manifest.get("notes", ())])]
     if stages := _lines(folder.metrics):
         metrics = _metric_names(stages)
         headers = ("epoch", "split", "examples", "seconds", "examples/s", *metrics, "staleness", "")
@@ -47,7 +48,6 @@ def run_report(folder: RunFolder) -> str:
         parts.append(f"evaluated on {line.get('split')} {settings}: {'  '.join(metrics)}")
     if wrong := [line for line in merged_lines(folder.logs) if " ERROR " in line[:64]]:
         parts.append("\n".join(["from the logs:", *wrong[:MOST_LOG_LINES]]))
-    manifest = _read_manifest(folder)
     status = manifest.get("exit_code")
     parts.append(f"{_ending(manifest)}{f' (exit status {status})' if status else ''}")
     return "\n\n".join(parts)

@@ -103,7 +103,13 @@ MODELS = {
         "data": {"source": "tests.graph_models:trees", **SIZES},
     },
     "child_sum": {
-        "model": {"builder": "child_sum", "types": N_TOKENS, "classes": N_CLASSES, **SMALL},
+        "model": {
+            "builder": "child_sum",
+            "types": N_TOKENS,
+            "classes": N_CLASSES,
+            "input_dropout": 0.1,
+            **SMALL,
+        },
         "data": {"source": "tests.graph_models:wide_trees", **SIZES},
     },
     "stacked": {

@@ -174,6 +174,28 @@ def test_a_wrong_example_is_named(second, message):
         Dataset.from_examples([TWO[0], second], where="here")
 
 
+def labels_of(examples) -> Dataset:
+    """Return the labels of examples, of which there are three."""
+    made = Dataset.from_examples(examples, where="here")
+    columns = {"label": made.field("label").values}
+    return Dataset.from_columns(columns, where="here", about=About({"label": ("a", "b", "c")}))
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (None, "example 2, field 'label': holds None"),
+        (np.nan, "example 2, field 'label': holds nan, a float, but whole numbers in example 0"),
+        (3, "example 2, field 'label': holds 3 in row 0: outside its vocabulary, 0 to 2"),
+        (-1, "example 2, field 'label': holds -1 in row 0: outside its vocabulary"),
+        ("", "example 2, field 'label': holds .*not a number"),
+    ],
+)
+def test_row_100_a_label_that_is_none_is_named_with_its_example(label, message):
+    with pytest.raises(DataError, match=f"here: {message}"):
+        labels_of([{"label": 1}, {"label": 2}, {"label": label}])
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_float_that_is_not_finite_is_named(value):
     examples = [{"x": [0.0]}, {"x": [0.0, 0.0]}, {"x": [0.0, value]}]

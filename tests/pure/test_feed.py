@@ -69,6 +69,15 @@ def test_examples_come_in_the_order_asked_for():
     assert injection.instances.tolist() == [7, 8]
 
 
+def test_row_102_an_example_that_comes_twice_is_two_instances():
+    # Instances are numbered by the feed, and never by what examples are or are called.
+    it = feed(two_inputs(), order=(1, 1, 1), first=7)
+    it.upcoming()
+    taken = it.take(3)
+    assert taken.instances.tolist() == [7, 8, 9]
+    assert taken.inputs[0].payload["x"].tolist() == [20] * 3
+
+
 def test_a_state_column_may_come_from_a_field_or_a_length():
     graph = new_graph()
     graph.state(n=4)

@@ -79,8 +79,10 @@ def test_a_report_has_the_stages_the_closing_table_and_what_went_wrong(tmp_path)
         "    Traceback\n"
     )
     why = "AMP-E602: node 'a' raised"
-    folder = made(tmp_path, "a", {**DONE, "why": why, "exit_code": 70}, STAGES, "node  rows\n", log)
+    manifest = {**DONE, "why": why, "exit_code": 70, "notes": ["2 lines were left out"]}
+    folder = made(tmp_path, "a", manifest, STAGES, "node  rows\n", log)
     told = run_report(folder)
+    assert told.startswith(f"run {folder.path}\n2 lines were left out\n\n")
     rows = [line.split() for line in told.splitlines()]
     assert [
         "epoch",

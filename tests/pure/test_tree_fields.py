@@ -70,6 +70,6 @@ def test_a_chain_of_100000_nodes_needs_no_recursion():
         ([-1, 2, 3, 1, 3], "node 1 is on a cycle or below one"),
     ],
 )
-def test_what_is_no_tree_is_refused_by_node(parent, message):
+def test_row_98_what_is_no_tree_is_refused_by_node(parent, message):
     with pytest.raises(DataError, match=f"trees.txt:7: .*{message}"):
         tree_fields(parent, where="trees.txt:7")

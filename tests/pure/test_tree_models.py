@@ -169,7 +169,7 @@ SHAPES = {
 
 @pytest.mark.timeout(600)  # a chain is gone through node by node: 10 s of an idle core
 @pytest.mark.parametrize("shape", SHAPES)
-def test_trees_of_10000_nodes_train_and_their_rows_are_kept_only_while_in_flight(shape):
+def test_rows_96_97_trees_of_10000_nodes_train_and_their_rows_are_kept_only_while_in_flight(shape):
     model, example = SHAPES[shape]
     n_trees = 1 if shape.startswith("chain") else 3
     data = Dataset.from_examples([example] * n_trees)
@@ -185,7 +185,7 @@ def test_trees_of_10000_nodes_train_and_their_rows_are_kept_only_while_in_flight
     assert n_nodes // 2 <= max(peaks) <= 2 * n_nodes
 
 
-def test_a_tree_of_one_word_goes_through_the_leaf_alone():
+def test_row_95_a_tree_of_one_word_goes_through_the_leaf_alone():
     data = Dataset.from_examples([binary(np.array([-1]))] * 3)
     made = run("tree_lstm", data, update_every=3)
     versions = {node.name: node.version for node in made.host.parameterised()}
@@ -196,7 +196,7 @@ def test_a_tree_of_one_word_goes_through_the_leaf_alone():
     assert versions == {"embedding": 1, "cell": 1, "logits": 1, "forget": 0}
 
 
-def test_an_unknown_word_has_an_embedding_like_any_other():
+def test_row_100_an_unknown_word_has_an_embedding_like_any_other():
     # Word 0 stands for all unknown ones: no other row of the table changes.
     one = binary(np.array([-1]), token=[0])
     made = run("tree_lstm", Dataset.from_examples([one]), max_epochs=0)

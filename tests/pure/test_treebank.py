@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -89,14 +90,29 @@ def test_white_space_between_brackets_does_not_matter(tmp_path, text):
 WORDS = ["8\xa01\\/2", "\u2028", "\x85", "e\u0301", "\u05d0", "\U0001f600", "\0", "a\tb", "-LRB-"]
 
 
-def test_words_are_parted_at_the_plain_space_alone_and_kept_as_they_are(tmp_path):
+def test_row_99_words_are_parted_at_the_plain_space_alone_and_kept_in_nfc(tmp_path):
     left = f"(0 {WORDS[0]})"
     for word in WORDS[1:]:
         left = f"(1 {left} (2 {word}))"
     data = load(write(tmp_path, left + "\n"))
     assert len(data) == 1
     words = data.about.vocabularies["token"]
-    assert [words[number] for number in data.field("token").values] == WORDS
+    kept = [unicodedata.normalize("NFC", word) for word in WORDS]
+    assert [words[number] for number in data.field("token").values] == kept
+    assert [word for word in WORDS if word not in kept] == ["e\u0301"]  # one letter, as \xe9
+
+
+def test_row_99_words_that_look_alike_are_one_and_what_is_said_of_any_stays_on_a_line(tmp_path):
+    data = load(write(tmp_path, "(3 (2 caf\xe9) (2 cafe\u0301))\n", dev="(2 cafe\u0301)\n"))
+    assert data.about.vocabularies["token"] == ("<unk>", "caf\xe9")
+    assert data.field("token").values.tolist() == [1, 1]
+    assert load(tmp_path, "valid").field("token").values.tolist() == [1]
+    for word in WORDS:
+        write(tmp_path, f"(3 (2 a) {word})\n")
+        with pytest.raises(DataError) as caught:
+            load(tmp_path)
+        assert len(caught.value.line().splitlines()) == 1
+        assert "\0" not in caught.value.line()
 
 
 LABELS = st.integers(0, 4)
@@ -257,7 +273,7 @@ def test_the_first_trees_of_a_file_may_be_enough(tmp_path):
             load(tmp_path, split, **{option: 4})
 
 
-def test_files_that_are_cut_are_named(tmp_path):
+def test_row_101_files_that_are_cut_are_named(tmp_path):
     write(tmp_path, GOOD * 3 + GOOD[:17])
     with pytest.raises(DataError, match=r"train.txt:4:18: ends with 3 brackets open; .*is cut"):
         load(tmp_path)
@@ -267,18 +283,52 @@ def test_files_that_are_cut_are_named(tmp_path):
         load(tmp_path)
 
 
-def test_a_surrogate_is_no_utf8(tmp_path):
+def test_row_99_a_surrogate_is_no_utf8(tmp_path):
     write(tmp_path)
     (tmp_path / "train.txt").write_bytes(b"(3 \xed\xa0\x80)\n")
     with pytest.raises(DataError, match=r"train.txt:1: holds .*: not UTF-8"):
         load(tmp_path)
 
 
-def test_what_is_said_of_a_line_of_10_million_characters_is_short(tmp_path):
+def test_row_101_what_is_said_of_a_line_of_10_million_characters_is_short(tmp_path):
     write(tmp_path, "(3 (2 It) " + "x" * 10_000_000 + ")\n")
     with pytest.raises(DataError, match=r"train.txt:1:11: has a node with both a child") as caught:
         load(tmp_path)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("empty", ["()", "( )", "(2)", "(2 ())"])
+def test_row_94_an_empty_tree_is_named_or_left_out_counted_and_told(tmp_path, empty):
+    bad = "(3 (2 It) (9 's))\n"
+    write(tmp_path, f"{GOOD}{empty}\n{bad}{GOOD}", dev=f"{empty}\n{GOOD}")
+    with pytest.raises(DataError, match=r"train.txt:2:\d: "):
+        load(tmp_path)
+    said = r"train.txt:3:11: label '9' is not .*, and 1 lines before are no tree either; "
+    with pytest.raises(DataError, match=f"{said}.*raise data.skip_bad"):
+        load(tmp_path, skip_bad=1)
+    data = load(tmp_path, skip_bad=2)
+    assert len(data) == 2
+    (told,) = (note for note in data.about.notes if "left out" in note)
+    file = tmp_path / "train.txt"
+    assert told.startswith(f"train: 2 lines that are no trees were left out: {file}:2:")
+    assert told.endswith(f"; {file}:3:11: label '9' is not a whole number from 0 to 4")
+    (told,) = (n for n in load(tmp_path, "valid", skip_bad=2).about.notes if "left out" in n)
+    assert told.startswith("valid: 1 line that is no tree was left out: ")
+    assert trees_of(data) == trees_of(load(write(tmp_path, GOOD * 2)))
+
+
+def test_row_94_of_many_lines_left_out_three_are_told(tmp_path):
+    write(tmp_path, GOOD + "()\n" * 7)
+    with (tmp_path / "train.txt").open("ab") as file:
+        file.write(b"(2 \xff)\n")
+    (told,) = (n for n in load(tmp_path, skip_bad=9).about.notes if "left out" in n)
+    assert told.startswith("train: 8 lines that are no trees")
+    assert told.endswith("; and 5 more")
+    with pytest.raises(DataError, match="skip_bad is -1; it must be at least 0"):
+        load(tmp_path, skip_bad=-1)
+    write(tmp_path, "()\n")
+    with pytest.raises(DataError, match="holds no tree"):
+        load(tmp_path, skip_bad=9)
 
 
 # ---------------------------------------------------------------------------- vocabulary
