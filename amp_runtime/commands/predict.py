@@ -65,9 +65,12 @@ def command(given: argparse.Namespace) -> None:
     )
     console = Console(sys.stderr if out is None else None)
     with told_to(folder), _opened(out) as stream:
-        of_examples = prepared.valid.about.told
         writer = PredictionWriter(
-            stream, prediction_forms(wiring, kinds), vocabularies, of_examples
+            stream,
+            prediction_forms(wiring, kinds),
+            vocabularies,
+            prepared.valid.about.told,
+            run.read_units(),
         )
         loop = ControllerLoop(
             prepared, placed.placement, folder, console, on_predicted=writer.write

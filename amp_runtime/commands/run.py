@@ -30,8 +30,9 @@ def command(given: argparse.Namespace) -> None:
     config = prepared.config
     placed = place(prepared, kinds)
     folder = RunFolder.create(config, given.overrides, placed.cores, placed.notes)
-    vocabularies = prepared.train.about.vocabularies
+    vocabularies, units = prepared.train.about.vocabularies, prepared.train.about.units
     folder.write_vocabularies(vocabularies)
+    folder.write_units(units)
     console.say(
         f"{config.name}: {len(prepared.train)} training and {len(prepared.valid)} validation "
         f"examples, {placed.words}; run folder {folder.path}"
@@ -39,7 +40,7 @@ def command(given: argparse.Namespace) -> None:
     for note in placed.notes:
         console.say(note)
     predictions = ValidationPredictions(
-        folder.valid_predictions, prediction_forms(prepared.wiring, kinds), vocabularies
+        folder.valid_predictions, prediction_forms(prepared.wiring, kinds), vocabularies, units
     )
     loop = ControllerLoop(
         prepared,

@@ -60,6 +60,7 @@ READERS: Mapping[str, Reader] = {
     "list_reduction": list_reduction.read,
     "pixels": pixels.read,
     "python_trees": python_trees.read,
+    "qm9": qm9.read,
     "tagged_text": tagged_text.read,
     "time_series": time_series.read,
     "treebank": treebank.read,

@@ -9,6 +9,19 @@ from typing import Any
 from amp_runtime.rows.spec import Array
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a standardised value means: value * deviation + mean, in the unit.
+
+    Attributes:
+        name: as it stands in a name.
+    """
+
+    name: str
+    mean: float
+    deviation: float
+
+
 @dataclass(frozen=True, eq=False)
 class About:
     """What holds for all examples of a split.
@@ -20,6 +33,8 @@ class About:
             may begin with (`Graph.vectors`).
         scales: {field: {metric: what an absolute error of its values is multiplied by}}: for
             values that were standardised, the error in units that say more (`Graph.scales`).
+        units: {field: what its values, which were standardised, mean}: predictions are told in
+            that unit too.
         notes: sentences for the user: what was left out, what was found.
         told: {name: plain values, one an example}: what an example of a file was, for who
             reads its prediction.
@@ -29,6 +44,7 @@ class About:
     notes: tuple[str, ...] = ()
     vectors: Mapping[str, Array] = field(default_factory=dict)
     scales: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    units: Mapping[str, Unit] = field(default_factory=dict)
     told: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 

@@ -11,21 +11,24 @@ finds the aromatic ones.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from amp_runtime.data.about import About
+from amp_runtime.data.about import About, Unit
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.graphs import Graphs
+from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.molecules import BOND_TYPES, ELEMENTS, Molecules, read_archive
 from amp_runtime.data.paths import find_data_file, find_data_path, text_lines
 from amp_runtime.data.qm9_properties import PROPERTIES, Target
 from amp_runtime.data.qm9_table import PATTERN, read_tables
 from amp_runtime.data.qm9_xyz import SUFFIX, TARS, read_xyz
 from amp_runtime.data.rdkit_bonds import RdkitBonds
+from amp_runtime.data.smiles_file import SUFFIXES, read_smiles_file
 from amp_runtime.errors import DataError, nearest
 from amp_runtime.rows.spec import Array
 
@@ -109,13 +112,9 @@ def source(
     deviation = float(of_all.std())
     if not 0 < deviation < np.inf:
         raise DataError(f"all molecules have one {asked.column}, or one has none", where=str(found))
-    picked = molecules.subset(chosen)
-    graphs = Graphs.undirected(picked.n_atoms, picked.n_bonds, picked.bonds)
-    one_hot = np.eye(len(ELEMENTS), dtype=np.float32)
     return Dataset.from_columns(
         {
-            "annotation": (one_hot[picked.element], picked.n_atoms),
-            **graphs.columns(np.arange(len(graphs))),
+            **_columns(molecules.subset(chosen)),
             "target": ((of_all[chosen] - of_all.mean()) / deviation).astype(np.float32),
         },
         about=About(
@@ -126,8 +125,44 @@ def source(
                     f"error_{asked.unit}": deviation,
                 }
             },
+            units={"target": Unit(asked.unit, float(of_all.mean()), deviation)},
         ),
     )
+
+
+def read(
+    file: Path,
+    form: ExampleForm,
+    vocabularies: Mapping[str, Sequence[str]],
+    options: Mapping[str, Any],
+) -> Dataset:
+    """Return the molecules of a file of QM9, or of SMILES: one a line, with what you like behind.
+
+    Bonds are as `bonds` of the run says. What is told of a molecule: its number in QM9
+    (`molecule`), or its `smiles`.
+
+    Raises:
+        DataError: the file is wrong, with its line.
+    """
+    told: dict[str, Sequence[Any]] = {}
+    if file.name.removesuffix(".gz").endswith(SUFFIXES):
+        rdkit = RdkitBonds() if options["bonds"] == "rdkit" else None
+        molecules, told["smiles"] = read_smiles_file(file, rdkit)
+    else:
+        molecules = _read(file, _signature(file), options["bonds"])
+        if molecules.index is not None:
+            told["molecule"] = molecules.index.tolist()
+    return Dataset.from_columns(_columns(molecules), where=str(file), about=About(told=told))
+
+
+def _columns(molecules: Molecules) -> dict[str, Any]:
+    """Return all fields but the target."""
+    graphs = Graphs.undirected(molecules.n_atoms, molecules.n_bonds, molecules.bonds)
+    one_hot = np.eye(len(ELEMENTS), dtype=np.float32)
+    return {
+        "annotation": (one_hot[molecules.element], molecules.n_atoms),
+        **graphs.columns(np.arange(len(graphs))),
+    }
 
 
 @lru_cache(maxsize=1)

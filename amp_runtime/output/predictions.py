@@ -18,6 +18,7 @@ import numpy as np
 
 from amp_runtime.control.predicted import NodePredictions, Predicted
 from amp_runtime.control.stages import StageResult
+from amp_runtime.data.about import Unit
 from amp_runtime.errors import OutputError
 from amp_runtime.nodes.end import PredictionForm
 from amp_runtime.output.whole_file import WholeFile
@@ -31,7 +32,8 @@ class PredictionWriter:
         forms: of the nodes that predict; the values of a single one stand in the line
             itself, those of several below the name of the node.
         vocabularies: {field: what ids stand for}.
-        told: {name: plain values, one an example}, of `About`.
+        told, units: as of `About`; the values of a field with a unit are told in it too, as
+            `<field>_<unit>`.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class PredictionWriter:
         forms: Mapping[str, PredictionForm],
         vocabularies: Mapping[str, Sequence[str]],
         told: Mapping[str, Sequence[Any]] | None = None,
+        units: Mapping[str, Unit] | None = None,
     ) -> None:
         self._stream = stream
         self._forms = forms
         self._vocabularies = vocabularies
         self._told_of_examples = told or {}
+        self._units = units or {}
         self.n_examples = 0
 
     def write(self, predicted: Predicted) -> None:
@@ -84,6 +88,9 @@ class PredictionWriter:
             values[name] = plain_values(array)
             if words := self._vocabularies.get(form.ids.get(name, "")):
                 values[f"{name}_word"] = [words[number] for number in values[name]]
+            if unit := self._units.get(name):
+                in_unit = (array * unit.deviation + unit.mean).astype(array.dtype)
+                values[f"{name}_{unit.name}"] = plain_values(in_unit)
         once = {*form.of_example, *(f"{name}_word" for name in form.of_example)}
         ends = np.cumsum(given.counts).tolist()
         lines = []
@@ -106,7 +113,7 @@ class ValidationPredictions:
 
     Args:
         path: of the file.
-        forms, vocabularies: as of `PredictionWriter`.
+        forms, vocabularies, units: as of `PredictionWriter`.
     """
 
     def __init__(
@@ -114,9 +121,10 @@ class ValidationPredictions:
         path: Path,
         forms: Mapping[str, PredictionForm],
         vocabularies: Mapping[str, Sequence[str]],
+        units: Mapping[str, Unit] | None = None,
     ) -> None:
         self._path = path
-        self._forms, self._vocabularies = forms, vocabularies
+        self._forms, self._vocabularies, self._units = forms, vocabularies, units
         self._file: WholeFile | None = None
 
     def write(self, predicted: Predicted) -> None:
@@ -127,7 +135,10 @@ class ValidationPredictions:
         """
         if self._file is None:
             self._file = WholeFile(self._path, fix="or leave out training.save_predictions")
-        PredictionWriter(self._file.stream, self._forms, self._vocabularies).write(predicted)
+        writer = PredictionWriter(
+            self._file.stream, self._forms, self._vocabularies, units=self._units
+        )
+        writer.write(predicted)
 
     def end_stage(self, result: StageResult) -> None:
         """Let the file appear where a validation is complete.

@@ -8,6 +8,7 @@ report.txt                the closing table
 parameters.safetensors    <node>.<parameter>, as they were at the end
 valid_predictions.jsonl   of the last complete validation, with training.save_predictions
 vocabularies.json         what ids in the data stand for, where the data source says so
+units.json                what values in the data were before they were standardised, likewise
 predictions/              a folder for each `predict`, as a run has
 evaluations.jsonl         one line per `evaluate`; each has a folder in evaluations/, as a run has
 logs/<worker>.<incarnation>.log
@@ -25,6 +26,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -35,6 +37,7 @@ import numpy as np
 from amp_runtime.config.schema import Config
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import StageResult
+from amp_runtime.data.about import Unit
 from amp_runtime.errors import DataError, OutputError, ParametersError, UsageError
 from amp_runtime.processes.blas import blas_kernel
 from amp_runtime.processes.plan import Plan
@@ -63,6 +66,7 @@ class RunFolder:
         self.parameters = path / "parameters.safetensors"
         self.valid_predictions = path / "valid_predictions.jsonl"
         self.vocabularies = path / "vocabularies.json"
+        self.units = path / "units.json"
         self.evaluations = path / "evaluations.jsonl"
         self._manifest: dict[str, Any] = {}
 
@@ -227,15 +231,35 @@ class RunFolder:
         Raises:
             DataError: the file is damaged.
         """
+        return self._read_mapping(self.vocabularies)
+
+    def write_units(self, units: Mapping[str, Unit]) -> None:
+        """Write what standardised values mean: {field: unit}; nothing where there is none."""
+        if units:
+            plain = {name: asdict(unit) for name, unit in units.items()}
+            text = json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
+            self._write(lambda: self.units.write_text(text, "utf-8"))
+
+    def read_units(self) -> Mapping[str, Unit]:
+        """Return what `write_units` was given; {} where there was nothing.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        found = self._read_mapping(self.units)
         try:
-            found = json.loads(self.vocabularies.read_text("utf-8"))
+            return {name: Unit(**unit) for name, unit in found.items()}
+        except TypeError as error:
+            raise _damaged(self.units, error) from error
+
+    def _read_mapping(self, file: Path) -> Mapping[str, Any]:
+        """Return a mapping that a file of JSON holds, {} where there is no file."""
+        try:
+            return dict(json.loads(file.read_text("utf-8")))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
-            raise DataError(
-                f"cannot be read: {error}", where=str(self.vocabularies), fix="train the run again"
-            ) from error
-        return dict(found)
+        except (OSError, ValueError, TypeError) as error:
+            raise _damaged(file, error) from error
 
     def check_vocabularies(self, vocabularies: Mapping[str, Sequence[str]]) -> None:
         """Assert that ids stand for what they stood for when this run learned.
@@ -270,6 +294,10 @@ class RunFolder:
                 where=str(self.path),
                 fix=_FIXES.get(error.errno or 0, ""),
             ) from error
+
+
+def _damaged(file: Path, error: Exception) -> DataError:
+    return DataError(f"cannot be read: {error}", where=str(file), fix="train the run again")
 
 
 def _fresh(base: Path, stem: str) -> Path:

@@ -182,6 +182,35 @@ def test_files_of_a_source_are_predicted_as_its_examples_were(runner, builder, f
     assert ours == lines((runner.last.folder / "valid_predictions.jsonl").read_text())
 
 
+def test_molecules_are_predicted_from_smiles_in_the_unit_of_the_property(runner):
+    n, home = 12, runner.home
+    rows = np.arange(n)
+    np.savez(  # of two atoms each, C and O
+        home / "molecules.npz",
+        atomic_number=np.tile([6, 8], n), node_offset=np.arange(0, 2 * n + 1, 2),
+        edge_offset=np.arange(n + 1), edge_src=0 * rows, edge_dst=0 * rows + 1,
+        edge_type=rows % 3, target=np.stack([rows * 1.0], 1), target_name=np.array(["HOMO_au"]),
+    )  # fmt: skip
+    data = {
+        "source": "qm9", "path": str(home / "molecules.npz"), "target": "homo", "valid": 2
+    }  # fmt: skip
+    model = {"builder": "ggsnn_graph", "hidden": 6}
+    config = runner.config(dtype="float64", model=model, data=data, training=KEEPING)
+    settings = "training.max_epochs=1", "runtime.placement=packed"
+    assert runner.run(config, *settings, timeout_s=TIMEOUT_S).code == 0
+    run = runner.last.folder
+    kept = lines((run / "valid_predictions.jsonl").read_text())
+    (home / "new.smi").write_text("CO methanol\nC=O\n")
+    ended = predict(run, str(home / "new.smi"), "runtime.placement=packed")
+    assert ended.code == 0, ended.err
+    found = lines(ended.out)
+    assert [line.pop("smiles") for line in found] == ["CO", "C=O"]
+    for line in kept + found:
+        assert sorted(line) == ["example", "target", "target_hartree"]
+        in_unit = np.array(line["target"]) * rows.std() + rows.mean()
+        np.testing.assert_allclose(line["target_hartree"], in_unit, rtol=1e-12)
+
+
 def test_words_and_lists_of_the_source_are_taken_and_a_file_is_written(run):
     json_lines, text = run.parent / "a.jsonl", run.parent / "a.txt"
     json_lines.write_text('{"tokens": ["range", 4, 9, 1], "id": 7}\n\n{"tokens": [13, "3"]}\n')

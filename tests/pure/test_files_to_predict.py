@@ -42,8 +42,7 @@ def plain(dataset: Dataset) -> dict[str, list[Any]]:
 
 
 def test_every_source_of_ours_has_a_form_of_its_own():
-    assert READERS.keys() <= SOURCES.keys()
-    assert SOURCES.keys() - READERS.keys() == {"qm9"}
+    assert READERS.keys() == SOURCES.keys()
 
 
 # -------------------------------------------------------------------------------- images
@@ -267,6 +266,43 @@ def test_a_story_without_a_question_is_refused(tmp_path):
     (tmp_path / "new.txt").write_text(STORIES.splitlines()[0])
     with pytest.raises(DataError, match=r"new.txt: holds no question"):
         read("babi15", tmp_path / "new.txt")
+
+
+# ----------------------------------------------------------------------------- molecules
+
+
+def test_molecules_are_read_from_smiles_or_as_for_training(tmp_path):
+    (tmp_path / "new.smi").write_text("O water\n\nC=O\tformaldehyde, CH2O\n")
+    found = read("qm9", tmp_path / "new.smi")
+    assert found.about.told == {"smiles": ["O", "C=O"]}
+    assert "target" not in found.fields
+    columns = plain(found)
+    h, c, _, o, _ = np.eye(5).tolist()
+    assert columns["annotation"] == [[o, h, h], [c, o, h, h]]
+    assert columns["edge_type"] == [[0, 0, 0, 0], [0, 0, 1, 1, 0, 0]]  # of C, of O, of each H
+    np.savez(
+        tmp_path / "new.npz",
+        atomic_number=np.array([8, 1, 1]), node_offset=np.array([0, 3]),
+        edge_offset=np.array([0, 2]), edge_src=np.array([0, 0]), edge_dst=np.array([1, 2]),
+        edge_type=np.array([0, 0]), target=np.zeros((1, 0)), target_name=np.array([], "U1"),
+    )  # fmt: skip
+    archived = read("qm9", tmp_path / "new.npz")
+    assert {name: values[:1] for name, values in columns.items()} == plain(archived)
+    assert archived.about.told == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("O\nC(\n", r"new.smi:2: SMILES 'C\(', its end: a branch that is not closed"),
+        ("Na\n", "new.smi:1: SMILES 'Na', character 2"),
+        ("\n", "new.smi: holds no molecule; a line begins with a SMILES"),
+    ],
+)
+def test_a_line_without_a_molecule_is_named(tmp_path, text, message):
+    (tmp_path / "new.smi").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read("qm9", tmp_path / "new.smi")
 
 
 def test_json_lines_are_taken_of_every_source(tmp_path):

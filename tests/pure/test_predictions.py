@@ -17,6 +17,7 @@ from wirings import POSITION, chain, examples, new_graph, recurrent, tokens_chai
 from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.predicted import NodePredictions, Predicted
 from amp_runtime.control.stages import Split, StageResult
+from amp_runtime.data.about import Unit
 from amp_runtime.errors import LifecycleError, NodeError, OutputError, WireError
 from amp_runtime.graph.ends import prediction_forms, without_labels
 from amp_runtime.host.node_host import PREDICTION_BYTES, HostSettings, NodeHost
@@ -381,6 +382,23 @@ def test_several_nodes_stand_below_their_names():
     forms_of = {"a": PredictionForm(per_row=False), "b": PredictionForm()}
     PredictionWriter(stream, forms_of, {}).write(Predicted(0, 1, {"a": one, "b": one}))
     assert json.loads(stream.getvalue()) == {"example": 0, "a": {"x": 2}, "b": {"x": [2]}}
+
+
+def test_what_was_standardised_is_told_in_its_unit_too_and_examples_by_what_they_were():
+    stream = io.StringIO()
+    given = NodePredictions(np.array([1, 1]), {}, {"target": np.array([[0.5], [-1]], np.float32)})
+    writer = PredictionWriter(
+        stream,
+        {"loss": PredictionForm(per_row=False)},
+        {},
+        {"smiles": ["O", "C", "N"]},
+        {"target": Unit("debye", 2.5, 0.2)},
+    )
+    writer.write(Predicted(1, 2, {"loss": given}))
+    assert [json.loads(line) for line in stream.getvalue().splitlines()] == [
+        {"example": 1, "smiles": "C", "target": [0.5], "target_debye": [2.6]},
+        {"example": 2, "smiles": "N", "target": [-1], "target_debye": [2.3]},
+    ]
 
 
 def test_numbers_read_back_as_they_are():
