@@ -30,18 +30,22 @@ class Planned:
 
     Attributes:
         shares: of the estimated work, traffic included, by worker; 1 in all.
+        n_ir_nodes: of the model, replicas counted once.
     """
 
     placement: Placement
     shares: tuple[float, ...]
+    n_ir_nodes: int
 
     def summary(self) -> str:
         """Return `8 nodes, one process each`, or in how many workers they are."""
         workers = self.placement.workers
         n_nodes = sum(len(place.nodes) for place in workers)
+        counted = f", {n_nodes} with replicas" if n_nodes > self.n_ir_nodes else ""
         if not self.placement.shares_workers:
-            return f"{n_nodes} nodes, one process each"
-        return f"{n_nodes} nodes in {len(workers)} worker{'s'[: len(workers) > 1]}"
+            return f"{self.n_ir_nodes} nodes{counted}, one process each"
+        joint = f"{counted}," if counted else ""
+        return f"{self.n_ir_nodes} nodes{joint} in {len(workers)} worker{'s'[: len(workers) > 1]}"
 
     def lines(self, names: Sequence[str]) -> list[str]:
         """Return a line for each worker, if any hosts several nodes; `names` of all nodes."""
@@ -77,7 +81,7 @@ def plan_placement(prepared: Prepared, kinds: Kinds, cores: Sequence[int]) -> Pl
             placement = process_per_node(wiring, cores, work)
         case _:
             placement = grouped(wiring, groups, cores, work)
-    return Planned(placement, _shares(placement, work))
+    return Planned(placement, _shares(placement, work), wiring.n_ir_nodes)
 
 
 def _shares(placement: Placement, work: Work) -> tuple[float, ...]:
@@ -93,7 +97,7 @@ def _groups(
         raise ConfigProblemsError.of(config.placed(_HOST, found), config.place(""))
     return [
         Group(
-            tuple(wiring.number[name] for name in host.nodes),
+            tuple(number for name in host.nodes for number in wiring.named(name)),
             tuple(host.cores or ()),
             host.name or "",
         )
@@ -105,16 +109,20 @@ def _problems(
     chosen: PlacementSection, wiring: Wiring, cores: Sequence[int]
 ) -> Iterator[tuple[Path, str]]:
     """Yield what is wrong with the groups, by position within `host`."""
-    group_of: dict[str, int] = {}
+    group_of: dict[int, int] = {}
     group_named: dict[str, int] = {}
     for g, host in enumerate(chosen.host):
         for n, node in enumerate(host.nodes):
-            if node not in wiring.number:
+            numbers = wiring.named(node)
+            taken = next((number for number in numbers if number in group_of), None)
+            if not numbers:
                 close, names = nearest(node, wiring.number), ", ".join(wiring.number)
                 yield (g, "nodes", n), f"no node {node!r} in the model{close}; its nodes: {names}"
-            elif node in group_of:
-                yield (g, "nodes", n), f"node {node!r} is in host.{group_of[node]} already"
-            group_of.setdefault(node, g)
+            elif taken is not None:
+                named = wiring.nodes[taken].name
+                yield (g, "nodes", n), f"node {named!r} is in host.{group_of[taken]} already"
+            for number in numbers:
+                group_of.setdefault(number, g)
         given = host.cores or ()
         for n, core in enumerate(given):
             if core not in cores:
@@ -128,6 +136,6 @@ def _problems(
         if host.name in group_named:
             said = f"{host.name!r} is the name of host.{group_named[host.name]} already"
             yield (g, "name"), said
-        elif host.name in wiring.number and host.nodes != [host.name]:
+        elif wiring.named(host.name) and host.nodes != [host.name]:
             yield (g, "name"), f"{host.name!r} is a node: a worker of its name hosts it alone"
         group_named.setdefault(host.name, g)

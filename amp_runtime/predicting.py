@@ -41,7 +41,7 @@ def prepare_predictions(
         DataError: the file is wrong, with its line.
         GraphError: an example's state does not fit the bits declared for it.
     """
-    check_nodes(parameters, [node.name for node in wiring.nodes if node.parameterised])
+    check_nodes(parameters, wiring.parameterised)
     if not prediction_forms(wiring, kinds):
         raise UsageError(
             "the model has no loss, nor a sink with `predict: true`, whose rows would be told",

@@ -326,11 +326,21 @@ def _warnings(prepared: Prepared) -> list[str]:
     if not updating:
         found.append("no node has parameters: nothing will be learnt")
     n_examples = len(prepared.train)
-    seldom = [n.name for n in updating if n_examples < int(n.training["update_every"])]
-    if seldom and prepared.settings.evaluate is None:
+    training = prepared.settings.evaluate is None
+    # A replica has its share of the examples.
+    seldom = [n for n in updating if n_examples < int(n.training["update_every"]) * n.replicas]
+    if seldom and training:
+        shared = ", or those that a replica has of them" if seldom[-1].replicas > 1 else ""
         found.append(
-            f"update_every is more than the {n_examples} training examples, so these nodes "
-            f"update once an epoch: {', '.join(seldom)}"
+            f"update_every is more than the {n_examples} training examples{shared}, so these "
+            f"nodes update once an epoch: {', '.join(dict.fromkeys(n.ir_name for n in seldom))}"
+        )
+    keys = prepared.settings.max_active_keys
+    idle = {n.ir_name: f"{n.ir_name} has {n.replicas}" for n in updating if n.replicas > keys}
+    if idle and training:
+        found.append(
+            f"an instance is at one replica of a node, and max_active_keys is {keys}, so some "
+            f"replicas are always idle: {', '.join(idle.values())}"
         )
     if prepared.config.training.save_predictions and not len(prepared.valid):
         found.append("there are no validation examples, so training.save_predictions saves none")

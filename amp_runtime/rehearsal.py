@@ -31,7 +31,8 @@ class Rehearsal:
 
     Attributes:
         metrics: of training.
-        still: nodes with parameters that have not updated: no gradient came to them.
+        still: nodes with parameters that have not updated, nor any replica of them: no
+            gradient came to them.
     """
 
     n_examples: int
@@ -69,7 +70,9 @@ def rehearse(prepared: Prepared, kinds: Kinds) -> Rehearsal:
         )
     with blaming(config, run.host):
         run.run(MOST_BATCHES)
-    still = [node.name for node in run.host.parameterised() if not node.version]
+    reports = run.host.report().nodes
+    trained = {node.ir_name for node in prepared.wiring.nodes if reports[node.name].updates}
+    still = [name for name in prepared.wiring.parameterised if name not in trained]
     return Rehearsal(len(train), run.results[0].metrics, still)
 
 

@@ -43,7 +43,7 @@ def command(given: argparse.Namespace) -> None:
     kinds = node_kinds()
     prepared = prepare_file(run.config, overrides, kinds)
     config = prepared.config
-    check_nodes(parameters, [n.name for n in prepared.wiring.nodes if n.parameterised])
+    check_nodes(parameters, prepared.wiring.parameterised)
     run.check_vocabularies(prepared.train.about.vocabularies)
     dataset = prepared.train if split is Split.TRAIN else prepared.valid
     if not len(dataset):

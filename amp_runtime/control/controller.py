@@ -148,7 +148,6 @@ class Controller:
             for peer in self._peers
         }
         self._replicas = Replicas(wiring, peer_of, settings.schedule)
-        self._ir_names = {node.ir_name for node in wiring.nodes if node.parameterised}
         self._parameterised = {
             node.name: peer
             for node, peer in zip(wiring.nodes, peer_of, strict=True)
@@ -165,7 +164,7 @@ class Controller:
         if parameters is not None:
             # Who evaluates wants none drawn; who trains may begin with some of them given.
             complete = settings.evaluate is not None
-            check_nodes(parameters, self._ir_names, all_of_them=complete)
+            check_nodes(parameters, wiring.parameterised, all_of_them=complete)
         self._given = parameters
         first = self._dataset(settings.evaluate or Split.TRAIN)
         mean_rows = mean_rows_per_example(wiring, first) * wiring.batch

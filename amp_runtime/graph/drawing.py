@@ -1,4 +1,7 @@
-"""A graph as Mermaid or DOT text: ports, shapes and state on the edges, ways back dashed."""
+"""A graph as Mermaid or DOT text: ports, shapes and state on the edges, ways back dashed.
+
+Replicas of a node are drawn as one.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,9 @@ def _boxes(wiring: Wiring) -> Iterator[tuple[str, str, list[str]]]:
         each = "one row an example" if spec.each.startswith("@") else f"one row per {spec.each}"
         yield f"i{number}", "input", [spec.name, each]
     for number, node in enumerate(wiring.nodes):
-        yield f"n{number}", _shape(node), [node.name, node.kind]
+        if not node.replica:
+            times = f", {node.replicas} replicas" if node.replicas > 1 else ""
+            yield f"n{number}", _shape(node), [node.ir_name, f"{node.kind}{times}"]
 
 
 def _shape(node: NodeSpec) -> str:
@@ -82,9 +87,15 @@ def _label(wiring: Wiring, edge: Edge) -> list[str]:
 
 
 def _edges(wiring: Wiring) -> Iterator[tuple[Edge, bool]]:
-    """Yield each edge, and whether it leads back to a node before it."""
+    """Yield each edge, and whether it leads back to a node before it.
+
+    The edges of one replica stand for those of all.
+    """
     place = {node: at for at, node in enumerate(_order(wiring))}
+    drawn = {number for number, node in enumerate(wiring.nodes) if not node.replica}
     for edge in wiring.edges:
+        if not {edge.source, edge.target} <= drawn | {CONTROLLER_NODE}:
+            continue
         forward = edge.source == CONTROLLER_NODE or place[edge.source] < place[edge.target]
         yield edge, not forward
 

@@ -115,6 +115,20 @@ class Wiring:
         """Node number by name."""
         return {node.name: i for i, node in enumerate(self.nodes)}
 
+    @property
+    def n_ir_nodes(self) -> int:
+        """How many nodes the model has, replicas counted once."""
+        return sum(not node.replica for node in self.nodes)
+
+    @property
+    def parameterised(self) -> tuple[str, ...]:
+        """Names in the model of the nodes with parameters."""
+        return tuple(n.ir_name for n in self.nodes if n.parameterised and not n.replica)
+
+    def named(self, name: str) -> tuple[int, ...]:
+        """Return the numbers of the nodes that a name means: of an IR node all its replicas."""
+        return tuple(i for i, node in enumerate(self.nodes) if name in (node.name, node.ir_name))
+
     @cached_property
     def return_ports(self) -> tuple[tuple[int, str], ...]:
         """(node, output port) by return port number; the controller's inputs come first."""

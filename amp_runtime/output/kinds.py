@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from amp_runtime import names
@@ -17,6 +17,7 @@ from amp_runtime.models import BUILDERS
 from amp_runtime.nodes.initializers import INITIALIZERS
 from amp_runtime.nodes.node import Kinds, Node
 from amp_runtime.optim import OPTIMIZERS
+from amp_runtime.optim.averaging import AVERAGING
 from amp_runtime.optim.lr_schedules import LR_SCHEDULES
 from amp_runtime.output.table import text_table
 
@@ -30,6 +31,7 @@ def listed(kinds: Kinds) -> str:
         "optimizers (training.optimizer.name)": dict(OPTIMIZERS),
         "learning-rate schedules (training.lr_schedule.name)": dict(LR_SCHEDULES),
         "initializers (training.initializer)": dict(INITIALIZERS),
+        "averaging of replicas (training.averaging.name)": dict(AVERAGING),
         "models (model.builder)": dict(BUILDERS),
         "data sources (data.source)": dict(SOURCES),
     }
@@ -69,9 +71,14 @@ def described(name: str, kinds: Kinds) -> str:
     pages = []
     if name in kinds.names():
         pages.append(_node_kind(name, kinds.load(name)))
-    if name in OPTIMIZERS:
-        cls = OPTIMIZERS[name]
-        pages.append(_page(f"optimizer {name}", cls, describe_options(cls.Options)))
+    with_options: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        ("optimizer", OPTIMIZERS),
+        ("averaging", AVERAGING),
+    )
+    for what, classes in with_options:
+        if name in classes:
+            cls = classes[name]
+            pages.append(_page(f"{what} {name}", cls, describe_options(cls.Options)))
     for what, table in (("lr_schedule", LR_SCHEDULES), ("initializer", INITIALIZERS)):
         if name in table:
             pages.append(_page(f"{what} {name}", table[name], describe_options(table[name])))
@@ -81,7 +88,8 @@ def described(name: str, kinds: Kinds) -> str:
         pages.append(_page(f"{what} {name}", functions[name], options))
     if pages:  # a schedule and an initializer are both called constant
         return "\n\n\n".join(pages)
-    every = [*kinds.names(), *OPTIMIZERS, *LR_SCHEDULES, *INITIALIZERS, *functions]
+    tables = (OPTIMIZERS, LR_SCHEDULES, INITIALIZERS, AVERAGING, functions)
+    every = [*kinds.names(), *(known for table in tables for known in table)]
     raise UsageError(
         f"nothing is called {name!r}{nearest(name, every)}",
         fix=f"names are {', '.join(every)}; or package.module:name for one of yours",

@@ -37,8 +37,8 @@ def parameter_shapes(
             said = GraphError(said.what, where=said.where, fix=said.fix)
         raise said from error.__cause__
     for node in host.parameterised():
-        if parameters and node.name in parameters:
-            node.set_parameters(parameters[node.name])
+        if parameters and node.context.ir_name in parameters:
+            node.set_parameters(parameters[node.context.ir_name])
     return {
         node.name: {name: array.shape for name, array in node.parameters.items()}
         for node in host.parameterised()
@@ -60,7 +60,7 @@ def graph_summary(
     for number, node in enumerate(wiring.nodes):
         arrays = shapes.get(node.name, {})
         size = sum(_size(shape) for shape in arrays.values())
-        total += size
+        total += 0 if node.replica else size
         optimizer = node.training.get("optimizer", {})
         rows.append(
             (
@@ -79,7 +79,9 @@ def graph_summary(
         f"{spec.spec}"
         for spec in wiring.inputs
     ]
-    ends = f"{len(wiring.nodes)} nodes, {total:,} parameters in {wiring.dtype}"
+    n_nodes, n_replicas = wiring.n_ir_nodes, len(wiring.nodes)
+    counted = f", {n_replicas} with replicas" if n_replicas > n_nodes else ""
+    ends = f"{n_nodes} nodes{counted}, {total:,} parameters in {wiring.dtype}"
     return "\n".join([*injected, "", *text_table(HEADERS, rows, LEFT), ends])
 
 

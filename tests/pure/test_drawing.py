@@ -44,6 +44,15 @@ def test_of_a_loop_only_the_way_back_is_dashed():
     assert back.startswith(f"  n{more} -> n{loop} ")
 
 
+@pytest.mark.parametrize("draw", [mermaid, dot])
+def test_replicas_are_drawn_as_one_node_with_their_number(draw):
+    alone = draw(recurrent()).splitlines()
+    drawn = draw(recurrent(overrides={"linear-1": {"replicas": 3}})).splitlines()
+    assert len(drawn) == len(alone)
+    (changed,) = [line for line in drawn if "linear-1" in line]
+    assert "linear, 3 replicas" in changed
+
+
 @pytest.mark.parametrize(("draw", "said"), [(mermaid, "a#quot;#lt;b to x"), (dot, 'a\\"<b to x')])
 def test_a_port_of_any_name_does_not_end_a_label(draw, said):
     graph = new_graph()

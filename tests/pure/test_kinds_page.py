@@ -11,12 +11,13 @@ from amp_runtime.errors import UsageError
 from amp_runtime.models import BUILDERS
 from amp_runtime.nodes.initializers import INITIALIZERS
 from amp_runtime.optim import OPTIMIZERS
+from amp_runtime.optim.averaging import AVERAGING
 from amp_runtime.optim.lr_schedules import LR_SCHEDULES
 from amp_runtime.output.kinds import described, listed
 from workers.registry import Registry
 
 NAMES = [
-    *Registry().names(), *OPTIMIZERS, *LR_SCHEDULES, *INITIALIZERS, *BUILDERS, *SOURCES,
+    *Registry().names(), *OPTIMIZERS, *LR_SCHEDULES, *INITIALIZERS, *AVERAGING, *BUILDERS, *SOURCES,
 ]  # fmt: skip
 
 

@@ -137,3 +137,43 @@ def test_a_config_with_groups_is_written_and_read_again_as_it_was(placed, tmp_pa
     again = tmp_path / "again.yaml"
     again.write_text(config.to_yaml())
     assert load_config(again) == config
+
+
+REPLICAS = "nodes.linear-1={replicas: 2}"
+WITH_REPLICAS = [*NODES[:3], "linear-1.0", "linear-1.1", *NODES[4:]]
+
+
+def nodes_of(placed) -> dict[str, list[str]]:
+    return {w.name: [WITH_REPLICAS[n] for n in w.nodes] for w in placed.placement.workers}
+
+
+def test_replicas_have_a_process_each(placed):
+    made = placed("  {}\n", REPLICAS)
+    assert list(nodes_of(made)) == WITH_REPLICAS
+    assert made.summary() == "8 nodes, 9 with replicas, one process each"
+    packed = placed("  placement: packed\n", REPLICAS)
+    assert packed.summary() == "8 nodes, 9 with replicas, in 2 workers"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "workers"),
+    [
+        ("[linear-1, step]", {"worker-1": ["linear-1.0", "linear-1.1", "step"]}),
+        ("[linear-1.1, step]", {"worker-1": ["linear-1.1", "step"], "linear-1.0": ["linear-1.0"]}),
+    ],
+)
+def test_a_group_names_all_replicas_of_a_node_or_one(placed, nodes, workers):
+    made = placed(f"  placement:\n    host:\n      - nodes: {nodes}\n", REPLICAS)
+    assert workers.items() <= nodes_of(made).items()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("[linear-1, linear-1.0]", "node 'linear-1.0' is in host.0 already"),
+        ("[linear-1.2]", "no node 'linear-1.2' in the model (did you mean 'linear-1."),
+    ],
+)
+def test_a_replica_that_is_placed_twice_or_is_not_there_is_refused(placed, nodes, said):
+    with pytest.raises(ConfigProblemsError, match=re.escape(said)):
+        placed(f"  placement:\n    host:\n      - nodes: {nodes}\n", REPLICAS)
