@@ -10,7 +10,7 @@ import numpy as np
 from annotated_types import Gt
 
 from amp_runtime.errors import BadOptionError, NodeError, ShapeMismatchError
-from amp_runtime.nodes.node import NodeContext, single
+from amp_runtime.nodes.node import single
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.optim.row_gradients import RowSums
 from amp_runtime.rows.message import Payload
@@ -56,10 +56,6 @@ class Embedding(Parameterised):
                 fix="set sparse: dense_equal, or this node's optimizer: {weight_decay: 0}",
             )
 
-    def __init__(self, context: NodeContext) -> None:
-        super().__init__(context)
-        self._terms: list[tuple[Array, Array]] = []
-
     def initial_parameters(self, generator: np.random.Generator) -> dict[str, Array]:
         shape = (self.options.entries, self.options.features)
         return {"table": generator.normal(0, self.options.std, shape)}
@@ -76,7 +72,7 @@ class Embedding(Parameterised):
         return {"x": self.parameters["table"][tokens]}, {"x": tokens}
 
     def backpropagate(self, saved: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
-        self._terms.append((saved["x"], gradient["x"]))
+        self.terms.add(saved["x"], gradient["x"])
         return None
 
     def read_backward(self, wants_input: bool) -> tuple[str, ...]:
@@ -86,6 +82,4 @@ class Embedding(Parameterised):
         return {"table": RowSums(self.parameters["table"], lazy=self.options.sparse == "lazy")}
 
     def add_gradients(self, into: Mapping[str, Any]) -> None:
-        for tokens, gradient in self._terms:
-            into["table"].add(tokens, gradient)
-        self._terms.clear()
+        into["table"].add(*self.terms.take())

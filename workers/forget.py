@@ -45,7 +45,6 @@ class Forget(Parameterised):
     def __init__(self, context: NodeContext) -> None:
         self._n_in, self._n = state_widths(context.inputs["x"])
         super().__init__(context)
-        self._terms: list[tuple[Array, Array]] = []
 
     def initial_parameters(self, generator: np.random.Generator) -> dict[str, Array]:
         n = self._n
@@ -64,10 +63,10 @@ class Forget(Parameterised):
         gate, c = saved["gate"], saved["c"]
         to_h, to_c = both(gradient, c)
         to_gate = to_c * c * gate * (1 - gate)
-        self._terms.append((saved["inputs"], to_gate))
+        self.terms.add(saved["inputs"], to_gate)
         if not wants_input:
             return None
-        to_inputs = to_gate @ self.parameters["weight"].T
+        to_inputs = self.product_back(to_gate, "weight")
         to_h = to_inputs[:, self._n_in :] + to_h
         return {"x": to_inputs[:, : self._n_in], "h": to_h, "c": to_c * gate}
 
@@ -75,7 +74,6 @@ class Forget(Parameterised):
         return ("weight",) if wants_input else ()
 
     def add_gradients(self, into: Mapping[str, Array]) -> None:
-        for inputs, to_gate in self._terms:
-            into["weight"][...] += inputs.T @ to_gate
-            into["bias"][...] += to_gate.sum(axis=0)
-        self._terms.clear()
+        inputs, to_gate = self.terms.take()
+        into["weight"][...] += inputs.T @ to_gate
+        into["bias"][...] += to_gate.sum(axis=0)

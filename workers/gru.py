@@ -48,7 +48,6 @@ class Gru(Parameterised):
         arrays = context.inputs["x"].arrays
         (self._n_in,), (self._n,) = arrays["x"].shape, arrays["h"].shape
         super().__init__(context)
-        self._terms: list[tuple[Array, ...]] = []
 
     def initial_parameters(self, generator: np.random.Generator) -> dict[str, Array]:
         n_in, n = self._n_in, self._n
@@ -57,10 +56,10 @@ class Gru(Parameterised):
 
     def compute(self, payload: Payload) -> tuple[Payload, Payload]:
         n, x, h = self._n, payload["x"], payload["h"]
-        of_x, of_h = self._weights()
-        gates = self.product(x, of_x)
+        of_x, of_h = self._parts()
+        gates = self.product(x, self.parameters["weight"][of_x])
         gates += self.parameters["bias"]
-        by_h = self.product(h, of_h)
+        by_h = self.product(h, self.parameters["weight"][of_h])
         gates[:, : 2 * n] += by_h[:, : 2 * n]
         ACTIVATIONS["sigmoid"].apply(gates[:, : 2 * n])
         r, z, new = np.split(gates, 3, axis=1)
@@ -77,24 +76,24 @@ class Gru(Parameterised):
         to_z = to_h * (h - new) * z * (1 - z)
         by_x = np.concatenate([to_r, to_z, to_new], axis=1)
         by_h = np.concatenate([to_r, to_z, to_new * r], axis=1)
-        self._terms.append((x, h, by_x, by_h))
+        self.terms.add(x, h, by_x, by_h)
         if not wants_input:
             return None
-        of_x, of_h = self._weights()
-        return {"x": by_x @ of_x.T, "h": by_h @ of_h.T + to_h * z}
+        of_x, of_h = self._parts()
+        to_x = self.product_back(by_x, "weight", of_x)
+        return {"x": to_x, "h": self.product_back(by_h, "weight", of_h) + to_h * z}
 
     def read_backward(self, wants_input: bool) -> tuple[str, ...]:
         return ("weight",) if wants_input else ()
 
     def add_gradients(self, into: Mapping[str, Array]) -> None:
-        for x, h, by_x, by_h in self._terms:
-            into["weight"][: self._n_in] += x.T @ by_x
-            into["weight"][self._n_in :] += h.T @ by_h
-            into["bias"][...] += by_x.sum(axis=0)
-            into["bias_h"][...] += by_h[:, 2 * self._n :].sum(axis=0)
-        self._terms.clear()
+        x, h, by_x, by_h = self.terms.take()
+        of_x, of_h = self._parts()
+        into["weight"][of_x] += x.T @ by_x
+        into["weight"][of_h] += h.T @ by_h
+        into["bias"][...] += by_x.sum(axis=0)
+        into["bias_h"][...] += by_h[:, 2 * self._n :].sum(axis=0)
 
-    def _weights(self) -> tuple[Array, Array]:
-        """Return the blocks of `weight` that x and h are multiplied with, views."""
-        weight = self.parameters["weight"]
-        return weight[: self._n_in], weight[self._n_in :]
+    def _parts(self) -> tuple[slice, slice]:
+        """Return the rows of `weight` that x and h are multiplied with."""
+        return slice(self._n_in), slice(self._n_in, None)

@@ -42,7 +42,6 @@ class LayerNorm(Parameterised):
     def __init__(self, context: NodeContext) -> None:
         ((self._name, self._spec),) = context.inputs["x"].arrays.items()
         super().__init__(context)
-        self._terms: list[tuple[Array, Array]] = []
 
     def initial_parameters(self, generator: np.random.Generator) -> dict[str, Array]:
         return {"gain": np.ones(self._spec.shape), "bias": np.zeros(self._spec.shape)}
@@ -59,7 +58,7 @@ class LayerNorm(Parameterised):
 
     def backpropagate(self, saved: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
         delta, normal = gradient[self._name], saved["normal"]
-        self._terms.append((normal, delta))
+        self.terms.add(normal, delta)
         if not wants_input:
             return None
         # x moves the mean and the variance too: take their shares out.
@@ -71,7 +70,6 @@ class LayerNorm(Parameterised):
         return ("gain",) if wants_input else ()
 
     def add_gradients(self, into: Mapping[str, Array]) -> None:
-        for normal, delta in self._terms:
-            into["gain"][...] += (delta * normal).sum(axis=0)
-            into["bias"][...] += delta.sum(axis=0)
-        self._terms.clear()
+        normal, delta = self.terms.take()
+        into["gain"][...] += (delta * normal).sum(axis=0)
+        into["bias"][...] += delta.sum(axis=0)

@@ -57,7 +57,6 @@ class Linear(Parameterised):
         self._shape = array.shape
         super().__init__(context)
         self._activation = ACTIVATIONS.get(self.options.activation)
-        self._terms: list[tuple[Array, Array]] = []
 
     def initial_parameters(self, generator: np.random.Generator) -> dict[str, Array]:
         n_in = math.prod(self._shape)
@@ -81,17 +80,16 @@ class Linear(Parameterised):
         delta = gradient["x"]
         if self._activation is not None:
             delta = self._activation.chain(delta, saved["y"])
-        self._terms.append((saved["x"], delta))
+        self.terms.add(saved["x"], delta)
         if not wants_input:
             return None
-        return {self._input: (delta @ self.parameters["weight"].T).reshape(-1, *self._shape)}
+        return {self._input: self.product_back(delta, "weight").reshape(-1, *self._shape)}
 
     def read_backward(self, wants_input: bool) -> tuple[str, ...]:
         return ("weight",) if wants_input else ()
 
     def add_gradients(self, into: Mapping[str, Array]) -> None:
-        for x, delta in self._terms:
-            into["weight"][...] += x.T @ delta
-            if self.options.bias:
-                into["bias"][...] += delta.sum(axis=0)
-        self._terms.clear()
+        x, delta = self.terms.take()
+        into["weight"][...] += x.T @ delta
+        if self.options.bias:
+            into["bias"][...] += delta.sum(axis=0)

@@ -35,7 +35,6 @@ class Differentiable(Protocol):
     """What is used here of a parameterised node."""
 
     parameters: dict[str, Array]
-    gradients: dict[str, Any]
     version: int
 
     def transform(self, rows: Rows, mode: Mode) -> tuple[Payload, Payload]: ...
@@ -71,8 +70,9 @@ class LiveWeights:
         """
         return self.node.backpropagate(kept, gradient, wants_input)
 
-    def add_gradients(self) -> None:
-        self.node.add_gradients(self.node.gradients)
+    def add_gradients(self, into: Mapping[str, Any]) -> None:
+        """Add the gradients of all rows since the last time to `into`."""
+        self.node.add_gradients(into)
 
     def answered(self, versions: Int32) -> None:
         """Note that rows of these versions [rows] will be asked for no more."""
@@ -150,9 +150,9 @@ class StashedWeights(LiveWeights):
         with self._parameters_are(self.versions.at(version, self.node.parameters)):
             return self.node.backpropagate(kept, gradient, wants_input)
 
-    def add_gradients(self) -> None:
+    def add_gradients(self, into: Mapping[str, Any]) -> None:
         with self._parameters_are({}):  # the rows are of any versions, some freed by now
-            super().add_gradients()
+            super().add_gradients(into)
 
     def answered(self, versions: Int32) -> None:
         self.versions.release(versions)

@@ -18,6 +18,7 @@ from amp_runtime.nodes.backward_weights import (
 from amp_runtime.nodes.generators import node_generator
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
+from amp_runtime.nodes.terms import Terms
 from amp_runtime.nodes.updates import LocalUpdates
 from amp_runtime.nodes.weight_versions import WeightVersions
 from amp_runtime.optim import make_optimizer
@@ -26,6 +27,10 @@ from amp_runtime.optim.lr_schedules import make_lr_schedule
 from amp_runtime.optim.row_gradients import RowGradient, RowSums
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
 from amp_runtime.rows.spec import Array, Int32, Int64
+
+SUMMED_TOGETHER = 64
+"""Rows whose dL/dparameters are summed in one product: dL/dW is as large as W, and to write
+it costs more than a few rows' products."""
 
 TILE_ROWS = 16
 """Rows that are multiplied together in evaluation: fewer cost speed, more cost single rows."""
@@ -135,8 +140,9 @@ class Parameterised(OneToOne):
         initial_parameters(generator) -> {name: array}
         add_gradients(into)      adds dL/dparameters of the last backpropagate
 
-    where a product of rows and a parameter is `self.product(x, parameter)`. `compute` is
-    given the weights of now in `self.parameters`, and `backpropagate` those that
+    where a product of rows and a parameter is `self.product(x, parameter)`, its gradient
+    `self.product_back(dy, name)`, and `self.terms` keeps what `add_gradients` needs. `compute`
+    is given the weights of now in `self.parameters`, and `backpropagate` those that
     `backward_weights` says. Each row keeps the version at its forward, so the staleness of its
     gradient is known exactly.
     """
@@ -157,11 +163,14 @@ class Parameterised(OneToOne):
             if context.initializer != "own":
                 self._initialize(context.initializer, generator)
         self._check_finite()
-        self.gradients: dict[str, Any] = {
+        self._gradients: dict[str, Any] = {
             name: np.zeros_like(a) for name, a in self.parameters.items()
         }
-        self.gradients |= self.row_sums()
-        self._gradient_ids = [id(array) for array in self.gradients.values()]
+        self._gradients |= self.row_sums()
+        self._gradient_ids = [id(array) for array in self._gradients.values()]
+        self.terms = Terms()
+        self._live = self.parameters
+        self._turned: dict[str, Array] = {}
         self.optimizer = make_optimizer(context.optimizer, self.parameters)
         self.lr_schedule = make_lr_schedule(context.lr_schedule)
         self.clip = None if context.clip == "none" else Clip(**context.clip)
@@ -171,6 +180,7 @@ class Parameterised(OneToOne):
         self.staleness = Histogram()
         self.weights = self._make_weights(context.backward_weights)
         self._lineages: list[Int32] = []
+        self._unsummed = 0
         self._evaluating = False
 
     @abstractmethod
@@ -194,6 +204,25 @@ class Parameterised(OneToOne):
         found: Array = np.matmul(whole.reshape(n_tiles, TILE_ROWS, x.shape[1]), weight)
         return found.reshape(len(whole), weight.shape[1])[: len(x)]
 
+    def product_back(self, gradient: Array, name: str, part: slice = slice(None)) -> Array:
+        """Return the gradient of `product`'s x: [rows, out] @ parameter `name` turned, [in, out].
+
+        Args:
+            part: rows of the parameter that x was multiplied with.
+        """
+        if self.parameters is not self._live:  # of a past version
+            past: Array = gradient @ self.parameters[name][part].T
+            return past
+        turned = self._turned.get(name)
+        if turned is None:
+            turned = self._turned[name] = self.parameters[name].T
+        elif not turned.flags.c_contiguous:
+            # BLAS is given few rows at a time, and to turn a matrix for each costs more than
+            # the product: so it is turned once an update, if it is used more than once.
+            turned = self._turned[name] = np.ascontiguousarray(turned)
+        found: Array = gradient @ turned[:, part]
+        return found
+
     def transform(self, rows: Rows, mode: Mode) -> tuple[Payload, Payload]:
         self._evaluating = mode is Mode.EVALUATE
         return super().transform(rows, mode)
@@ -202,7 +231,8 @@ class Parameterised(OneToOne):
     def add_gradients(self, into: Mapping[str, Any]) -> None:
         """Add the gradient of all `backpropagate` calls since the last time to `into`.
 
-        It reads no parameters: `backpropagate` keeps what is needed of them.
+        It reads no parameters: `backpropagate` keeps what is needed of them, in `self.terms`
+        if it likes. Some rows may wait for others, to be summed at once.
 
         Args:
             into: {name: array to add to, or what `row_sums` said}.
@@ -269,6 +299,7 @@ class Parameterised(OneToOne):
             )
         for name, own in self.parameters.items():
             own[...] = arrays[name]  # in place: the optimiser holds the same array
+        self._turned.clear()
 
     def to_keep(self, rows: Rows, saved: Payload) -> Payload:
         lineage = np.empty((len(rows), 2), np.int32)
@@ -293,10 +324,11 @@ class Parameterised(OneToOne):
             version, instance = lineage.T
             self.staleness.add(self.version - version)
             self.updates.add(instance)
+            self._unsummed += len(lineage)
         if self._lineages:
-            self.weights.add_gradients()
-            self._assert_added_in_place()
             self._lineages.clear()
+            if self._unsummed >= SUMMED_TOGETHER:
+                self._sum()
             self.step_if_due()
         super().accumulate()
 
@@ -304,8 +336,18 @@ class Parameterised(OneToOne):
         super().assert_drained()
         self.weights.assert_drained(self.where)
 
-    def _assert_added_in_place(self) -> None:
-        if [id(array) for array in self.gradients.values()] != self._gradient_ids:
+    @property
+    def gradients(self) -> Mapping[str, Any]:
+        """Sums of dL/dparameters of all rows since the last step, by name."""
+        if self._unsummed:
+            self._sum()
+        return self._gradients
+
+    def _sum(self) -> None:
+        """Add up the gradients of rows that waited to be summed together."""
+        self._unsummed = 0
+        self.weights.add_gradients(self._gradients)
+        if [id(array) for array in self._gradients.values()] != self._gradient_ids:
             raise NodeError(
                 "add_gradients put other arrays in the place of those that it was given",
                 where=self.where,
@@ -347,7 +389,8 @@ class Parameterised(OneToOne):
         factor = self.lr_schedule.at(self.updates.examples)
         self.weights.before_step()
         self.optimizer.step(gradients, lr_factor=factor)
-        for gradient in self.gradients.values():
+        self._turned.clear()
+        for gradient in self._gradients.values():
             if not isinstance(gradient, RowSums):
                 gradient[...] = 0
         self.version += 1
