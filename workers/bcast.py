@@ -18,6 +18,7 @@ class Bcast(FanOut):
     is drawn more than once."""
 
     kind = "bcast"
+    one_per_port = True
 
     @dataclass(frozen=True, slots=True)
     class Options:

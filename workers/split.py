@@ -21,6 +21,7 @@ class Split(FanOut):
     as it says; together they are n. The inverse of concat."""
 
     kind = "split"
+    one_per_port = True
 
     @dataclass(frozen=True, slots=True)
     class Options:

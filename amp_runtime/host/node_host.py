@@ -82,7 +82,7 @@ class HostSettings:
     evaluation: Evaluation = Evaluation.METRICS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
     """A message to another worker or to the controller."""
 
@@ -178,6 +178,7 @@ class NodeHost:
         self._return_ports = self._expected(wiring.return_ports, forward=False)
         self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
         self._counters = {i: _Counters() for i in self._numbers}
+        self._ends = [node for node in self.nodes.values() if isinstance(node, End)]
         self._queues = RowQueues(self._most_rows, taking_turns=len(self._numbers) > 1)
         self._retired_examples = 0
         self._parked: list[Message] = []
@@ -284,7 +285,7 @@ class NodeHost:
             width = self._forward_ports[message.port].n_state
             rows = Rows(message.columns, message.payload or {}, width)
             results = node.forward(port, rows, message.mode)
-        if not isinstance(results, Sequence):
+        if not isinstance(results, (tuple, list)):
             raise _breach(node, f"returned {results!r:.80}, not a list of Emissions and Answers")
         for result in results:
             if isinstance(result, Emission):
@@ -362,8 +363,8 @@ class NodeHost:
     def take_predictions(self, at_least_bytes: int = PREDICTION_BYTES) -> list[Predictions]:
         """Return what nodes have predicted, of those that keep so much."""
         records: list[Predictions] = []
-        for node in self.nodes.values():
-            if isinstance(node, End) and node.predicted.n_bytes >= at_least_bytes:
+        for node in self._ends:
+            if node.predicted.n_bytes >= at_least_bytes:
                 records += self._predictions(node)
         return records
 
@@ -560,8 +561,9 @@ class NodeHost:
     def _enqueue(self, message: Message) -> None:
         if message.direction is Direction.FORWARD:
             node = self.wiring.input_ports[message.port][0]
-            instances = message.columns[:, ADDRESS_COLUMNS]
-            if node in self._needs_structure and not self.arena.has(instances).all():
+            if node in self._needs_structure and not self.arena.has(
+                message.columns[:, ADDRESS_COLUMNS]
+            ):
                 self._parked.append(message)
                 return
         self._queues.add(message)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -33,33 +34,37 @@ class _Queue:
 
     def __init__(self) -> None:
         self._messages: deque[Message] = deque()
-        self._oldest: deque[int] = deque()
+        self._oldest: deque[int] = deque()  # of each message, as far as anyone asked
 
-    def __bool__(self) -> bool:
-        return bool(self._messages)
+    def __len__(self) -> int:
+        return len(self._messages)
 
     @property
     def oldest(self) -> int:
-        """The oldest instance among all rows."""
+        """The oldest instance among all rows, of forward messages."""
+        for message in islice(self._messages, len(self._oldest), None):
+            self._oldest.append(int(message.columns[:, ADDRESS_COLUMNS].min()))
         return min(self._oldest)
 
     @property
     def rows(self) -> int:
         return sum(map(len, self._messages))
 
-    def add(self, message: Message, oldest: int) -> None:
+    def add(self, message: Message) -> None:
         self._messages.append(message)
-        self._oldest.append(oldest)
+
+    def pop(self) -> Message:
+        """Take the first message."""
+        if self._oldest:
+            self._oldest.popleft()
+        return self._messages.popleft()
 
     def take(self, at_most: float) -> list[Message]:
         """Take messages of up to `at_most` rows together, but at least one."""
-        taken: list[Message] = []
-        rows = 0
-        while self._messages and (not taken or rows + len(self._messages[0]) <= at_most):
-            message = self._messages.popleft()
-            self._oldest.popleft()
-            taken.append(message)
-            rows += len(message)
+        taken = [self.pop()]
+        rows = len(taken[0])
+        while self._messages and (rows := rows + len(self._messages[0])) <= at_most:
+            taken.append(self.pop())
         return taken
 
 
@@ -91,11 +96,12 @@ class RowQueues:
         return sum(queue.rows for queue in queues)
 
     def add(self, message: Message) -> None:
-        if message.direction is Direction.BACKWARD:
-            self._backward.setdefault(message.merge_key, _Queue()).add(message, 0)
-            return
-        oldest = int(message.columns[:, ADDRESS_COLUMNS].min())
-        self._forward.setdefault(message.merge_key, _Queue()).add(message, oldest)
+        queues = self._backward if message.direction is Direction.BACKWARD else self._forward
+        key = message.merge_key
+        queue = queues.get(key)
+        if queue is None:
+            queue = queues[key] = _Queue()
+        queue.add(message)
 
     def next_batch(self) -> Message | None:
         """Take the next batch, merged; None if nothing waits."""
@@ -103,8 +109,10 @@ class RowQueues:
             return self._next_in_turn()
         if self._backward:
             return self._take(self._backward, next(iter(self._backward)))
-        if self._forward:
+        if len(self._forward) > 1:
             return self._take(self._forward, min(self._forward, key=self._age))
+        if self._forward:
+            return self._take(self._forward, next(iter(self._forward)))
         return None
 
     def _next_in_turn(self) -> Message | None:
@@ -125,6 +133,9 @@ class RowQueues:
 
     def _take(self, queues: dict[MergeKey, _Queue], key: MergeKey) -> Message:
         queue = queues[key]
+        if len(queue) == 1:
+            del queues[key]
+            return queue.pop()
         batch = merge(queue.take(self._most_rows(key)))
         if not queue:
             del queues[key]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from amp_runtime.rows.spec import Array, Int32, Int64
 from amp_runtime.rows.stash import Stash
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Children:
     """Children that were answered together.
 
@@ -27,15 +28,16 @@ class Children:
         port: the output port that they left by.
         positions: int64 [rows], in the stash of children.
         parents: int64 [rows], the position of each one's parent.
-        order: int64 [rows], puts the children of one parent side by side.
+        order: int64 [rows], puts the children of one parent side by side; None: no two of
+            them have one parent.
         starts: int64 [parents], where in that order each parent's begin.
     """
 
     port: str
     positions: Int64
     parents: Int64
-    order: Int64
-    starts: Int64
+    order: Int64 | None = None
+    starts: Int64 | None = None
 
 
 class FanOut(Node):
@@ -44,6 +46,9 @@ class FanOut(Node):
     An answer may name some of the arrays that were emitted: those missing are zero. Null
     and a gradient is the gradient; only nulls are null.
     """
+
+    one_per_port: ClassVar[bool] = False
+    """Whether a row has at most one child at each output port."""
 
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
@@ -84,7 +89,7 @@ class FanOut(Node):
             sums: of all parents, by position; changed here. Zeros before the first.
         """
         order, starts = children.order, children.starts
-        if len(starts) == len(order):
+        if order is None or starts is None:
             sums[children.parents] += gradient
             return
         sums[children.parents[order[starts]]] += np.add.reduceat(gradient[order], starts, axis=0)
@@ -92,20 +97,25 @@ class FanOut(Node):
     def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
         positions = self.stash.answer(slots)
         self._answered.append(positions)
-        of_child = self.stash.take("parent", positions)
-        order = of_child.argsort(kind="stable")
-        ordered = of_child[order]
-        starts = run_starts(ordered)
-        parents = ordered[starts]
+        parents = self.stash.take("parent", positions)
+        children = Children(port, positions, parents)
+        answered: Int64 | int = 1
+        if not self.one_per_port:
+            order = parents.argsort(kind="stable")
+            ordered = parents[order]
+            starts = run_starts(ordered)
+            if len(starts) < len(order):
+                children.order, children.starts = order, starts
+                parents, answered = ordered[starts], run_lengths(starts, len(order))
         if gradient is not None and len(parents):
-            children = Children(port, positions, of_child, order, starts)
             for name, array in gradient.items():
                 if name in self._sums:
                     self.parents.column("has", (), np.bool_)[parents] = True
                     sums = self.parents.column(f"sum.{name}", (), array.dtype)
                     self.collect(sums, children, array)
         owed = self.parents.column("owed", (), np.int64)
-        still = owed[parents] - run_lengths(starts, len(order))
+        still = owed[parents]
+        still -= answered
         owed[parents] = still
         done = parents[still == 0]
         if not len(done):

@@ -309,15 +309,16 @@ class Node(ABC):
         """
         if port not in self.context.wants_gradient:
             return None
-        if gradient is not None and not isinstance(gradient, Mapping):
+        if gradient is not None and not isinstance(gradient, (dict, Mapping)):
             raise NodeError(
                 f"{by} returned a {type(gradient).__name__} for port {port!r}, not "
                 f"{{name: array}} with the names that came: {', '.join(self._names_at(port))}",
                 where=self.where,
             )
         # Whole numbers have no gradient: a kind that takes only these has none to give.
-        floats = any(a.dtype != "int32" for a in self.context.inputs[port].arrays.values())
-        if gradient is None and floats:
+        if gradient is None and any(
+            a.dtype != "int32" for a in self.context.inputs[port].arrays.values()
+        ):
             raise NodeError(
                 f"{by} returned None for port {port!r}, but parameters before it need a gradient",
                 where=self.where,

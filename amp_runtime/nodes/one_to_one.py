@@ -28,6 +28,8 @@ from amp_runtime.optim.row_gradients import RowGradient, RowSums
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
 from amp_runtime.rows.spec import Array, Int32, Int64
 
+_MAPPINGS = (dict, Mapping)  # the first is asked first, and faster
+
 SUMMED_TOGETHER = 64
 """Rows whose dL/dparameters are summed in one product: dL/dW is as large as W, and to write
 it costs more than a few rows' products."""
@@ -100,14 +102,14 @@ class OneToOne(Node):
             NodeError: it has not.
         """
         pair = isinstance(made, tuple) and len(made) == 2
-        if not pair or not all(isinstance(part, Mapping) for part in made):
+        if not pair or not (isinstance(made[0], _MAPPINGS) and isinstance(made[1], _MAPPINGS)):
             raise NodeError(
                 f"compute returned {_form(made)}, not two dicts of arrays: the output, and what "
                 "the gradient will need",
                 where=self.where,
             )
         for name, array in made[1].items():
-            if np.shape(array)[:1] != (n_rows,):
+            if not isinstance(array, np.ndarray) or array.shape[:1] != (n_rows,):
                 raise NodeError(
                     f"compute keeps {name!r} of shape {list(np.shape(array))} for {n_rows} rows",
                     where=self.where,

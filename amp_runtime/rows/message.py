@@ -26,6 +26,9 @@ MergeKey: TypeAlias = "tuple[Direction, Mode, int, tuple[str, ...] | None]"
 
 ADDRESS_COLUMNS = 2
 
+# The classes below are not frozen: several are made for each batch, and to make a frozen one
+# takes three times as long. Nobody writes to one that was made.
+
 
 class Mode(enum.IntEnum):
     """Why a row is here; part of every header and merge key."""
@@ -39,7 +42,7 @@ class Direction(enum.IntEnum):
     BACKWARD = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rows:
     """Forward rows on one edge.
 
@@ -90,7 +93,7 @@ class Rows:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Emission:
     """Forward rows that leave a node by output port `port`."""
 
@@ -98,7 +101,7 @@ class Emission:
     rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Answer:
     """Backward rows to the nodes that stamped them.
 
@@ -111,7 +114,7 @@ class Answer:
     gradient: Payload | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """Rows on their way along one channel.
 

@@ -49,6 +49,7 @@ class Stash:
         self._open = np.full(capacity, _FREE, np.int32)
         self._uses = np.zeros(capacity, np.int32)
         self._ring = np.arange(capacity)
+        self._marks = np.zeros(0, np.int32)
         self._head = 0
         self._n_free = capacity
         self.capacity = capacity
@@ -93,8 +94,10 @@ class Stash:
         positions = (slots & _POSITION_MASK).astype(np.int64)
         # A position outside is clipped to the last one, whose slot is another; a negative
         # slot could equal the mark of a position that is not open.
-        good = (self._open.take(positions, mode="clip") == slots) & (slots >= 0)
-        if not good.all():
+        found = self._open.take(positions, mode="clip")
+        # Bytes compare much faster than arrays do.
+        if found.tobytes() != slots.tobytes() or (len(slots) and slots.min() < 0):
+            good = (found == slots) & (slots >= 0)
             raise self._unmatched(slots, int(np.flatnonzero(~good)[0]))
         return positions
 
@@ -105,24 +108,30 @@ class Stash:
             UnmatchedBackwardError: a slot is free, answered already, or named twice.
         """
         positions = self.peek(slots)
-        marks = np.arange(_ANSWERED, _ANSWERED - len(positions), -1, dtype=np.int32)
+        n = len(positions)
+        if n > len(self._marks):
+            self._marks = np.arange(_ANSWERED, _ANSWERED - 2 * n, -1, dtype=np.int32)
+        marks = self._marks[:n]
         self._open[positions] = marks
         # Of a slot named twice only the last mark is left.
-        once = self._open[positions] == marks
-        if not once.all():
-            twice = int(np.flatnonzero(~once)[0])
+        left = self._open[positions]
+        if left.tobytes() != marks.tobytes():
+            twice = int(np.flatnonzero(left != marks)[0])
             raise self._unmatched(slots, twice, "named twice in one message")
         return positions
 
     def free(self, positions: Int64) -> None:
         """Give answered positions back; what their columns hold may be overwritten."""
-        if (self._open[positions] > _ANSWERED).any():
+        n = len(positions)
+        if n and self._open[positions].max() > _ANSWERED:
             raise InvariantError(
                 f"{self.name}: a stash position is freed twice, or before it was answered"
             )
         self._open[positions] = _FREE
-        self._uses[positions] = (self._uses[positions] + 1) & _USE_MASK
-        n = len(positions)
+        uses = self._uses[positions]
+        uses += 1
+        uses &= _USE_MASK
+        self._uses[positions] = uses
         tail = (self._head + self._n_free) % self.capacity
         if tail + n <= self.capacity:
             self._ring[tail : tail + n] = positions

@@ -16,6 +16,9 @@ from amp_runtime.errors import InvariantError, MissingStructureError
 from amp_runtime.rows.segments import ranges
 from amp_runtime.rows.spec import Array, ArraySpec, Columns, Int32, Int64
 
+_COUNTED_TOGETHER = 64
+"""Batches of rows that are counted at once."""
+
 
 class InstanceTable:
     """int64 columns by live instance number: an open ring, looked up in bulk.
@@ -83,26 +86,33 @@ class InstanceCounter:
 
     def __init__(self) -> None:
         self._table = InstanceTable(["count"])
+        self._uncounted: list[Array] = []
 
     def __len__(self) -> int:
+        self._count()
         return self._table.live
 
     def add(self, instances: Array) -> None:
-        """Count one row for each entry of `instances` [rows]."""
-        positions, found = self._table.find(instances)
-        if found.all():
-            np.add.at(self._table.columns["count"], positions, 1)
+        """Count one row for each entry of `instances` [rows]; it is kept for a while."""
+        self._uncounted.append(instances)  # rows come in many batches, and are asked for once
+        if len(self._uncounted) >= _COUNTED_TOGETHER:
+            self._count()
+
+    def _count(self) -> None:
+        if not self._uncounted:
             return
-        distinct, counts = np.unique(instances, return_counts=True)
-        distinct = distinct.astype(np.int64)
-        _, found = self._table.find(distinct)
+        together = np.concatenate(self._uncounted, dtype=np.int64)
+        self._uncounted.clear()
+        distinct, counts = np.unique(together, return_counts=True)
+        positions, found = self._table.find(distinct)
         if not found.all():
             self._table.add(distinct[~found])
-        positions, _ = self._table.find(distinct)
+            positions, _ = self._table.find(distinct)
         self._table.columns["count"][positions] += counts
 
     def pop(self, instances: Array) -> Int64:
         """Return and forget the counts of `instances`; 0 where none was counted."""
+        self._count()
         instances = np.asarray(instances, np.int64)
         positions, found = self._table.find(instances)
         counts = np.where(found, self._table.columns["count"][positions], 0)
@@ -149,6 +159,7 @@ class StructureArena:
         self._counts = {name: _Buffer((), np.int64) for name in self.fields}
         self._examples = 0
         self._live_examples = 0
+        self._newest = -1
 
     def only(self, names: Iterable[str]) -> StructureArena:
         """Return the same arena as a node sees it that declared `names`: for taking, not adding.
@@ -165,9 +176,13 @@ class StructureArena:
         """Instances whose structure is here."""
         return self._table.live
 
-    def has(self, instances: Int32) -> Array:
-        """Return a mask [rows]: whose structure is here."""
-        return self._table.find(instances)[1]
+    def has(self, instances: Int32) -> bool:
+        """Return whether the structure of all of `instances` [rows] has come.
+
+        It comes in the order of their numbers, so that of an instance is here once that of a
+        later one is; rows of one that has retired there are none.
+        """
+        return int(instances.max()) <= self._newest
 
     def add(self, arrays: Mapping[str, Array]) -> None:
         """Take in the arrays of a `protocol.Structure`; they are copied."""
@@ -176,6 +191,7 @@ class StructureArena:
         if self._examples > 256 and 2 * self._live_examples < self._examples:
             self._compact()
         positions = self._table.add(arrays["instances"].astype(np.int64))
+        self._newest = max(self._newest, int(arrays["instances"].max(initial=-1)))
         self._table.columns["first"][positions] = (
             self._examples + np.cumsum(n_examples) - n_examples
         )

@@ -73,6 +73,8 @@ class PeerLink:
             received = self._judge(frames, lane)
             if received is not None:
                 yield received
+            if not self.endpoint.has_more(lane):
+                return
 
     def _judge(self, frames: Sequence[bytes], lane: Lane) -> Received | None:
         try:

@@ -138,6 +138,7 @@ def test_a_kind_that_reads_what_is_not_kept_is_told_where_the_weights_are_stashe
         def answer(node=node, emitted=emitted):
             node.backward("y", slots(emitted), {"x": rows(x=[[1.0]]).payload["x"]})
             node.accumulate()
+            node.apply_left_over()
 
         if which is LIVE:
             answer()

@@ -84,16 +84,6 @@ def test_whole_numbers_have_no_gradient():
     assert back(node, "c", left["c"], {"x": f64([[2]])}) == {7: {"x": [6]}}
 
 
-def test_several_answers_of_one_parent_in_one_message_add_up():
-    # Rows of one return port cannot share a parent, those of a flatmap can.
-    node = bcast()
-    left = forward(node, x=[[1.0, 2.0], [3.0, 4.0]])
-    mine = np.concatenate([slots(left[p]) for p in OUTPUTS])
-    gradient = {"x": np.repeat([[1.0], [10.0], [100.0]], 2, axis=0) * np.ones((6, 2))}
-    answers = node.backward("a", mine, gradient)
-    assert answered(answers) == {7: {"x": [111, 111]}, 8: {"x": [111, 111]}}
-
-
 def test_the_sum_is_null_where_nobody_before_wants_one():
     node = bcast(wants=())
     left = forward(node, x=[[1.0, 2.0]])

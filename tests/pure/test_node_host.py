@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from wirings import PerExample, chain, new_graph, recurrent
 
-from amp_runtime.errors import InvariantError, NodeError, PayloadShapeError, VerifyError, WireError
+from amp_runtime.errors import (
+    InvariantError,
+    MissingStructureError,
+    NodeError,
+    PayloadShapeError,
+    VerifyError,
+    WireError,
+)
 from amp_runtime.host.node_host import HostSettings, NodeHost
 from amp_runtime.nodes.statistics import MetricSum
 from amp_runtime.nodes.updates import Schedule
@@ -219,14 +226,14 @@ def test_rows_wait_for_their_structure():
     it = host(wiring, ["loss"])
     return_port = wiring.return_ports.index((wiring.number["linear"], "y"))
     it.on_record(labels(1))
-    it.receive(forward(wiring, "loss", "x", [1, 2], x(1, 2), return_port=return_port))
+    it.receive(forward(wiring, "loss", "x", [1, 3], x(1, 2), return_port=return_port))
     it.receive(forward(wiring, "loss", "x", [1], x(1), first_slot=5, return_port=return_port))
     assert (it.parked_rows, it.queued_rows) == (2, 3)
     assert worked(it).message.columns.tolist() == [[5]]
     assert it.work() is None
-    it.on_record(labels(3))
-    assert it.idle
     it.on_record(labels(2))
+    assert it.idle
+    it.on_record(labels(3))
     assert it.parked_rows == 0
     assert worked(it).message.columns.tolist() == [[0], [1]]
 
@@ -239,7 +246,8 @@ def test_structure_is_freed_when_its_instance_retires():
     it.on_record(retired(1))
     assert it.report().live_structures == 1
     it.receive(forward(wiring, "loss", "x", [1], x(1), return_port=1))
-    assert it.parked_rows == 1
+    with pytest.raises(MissingStructureError, match=r"\(instance 1, .*no structure here"):
+        it.work()
 
 
 # ------------------------------------------------------------------- updates and barriers
