@@ -63,7 +63,8 @@ class Registry:
             raise UnknownKindError(
                 f"unknown kind {kind!r}{nearest(kind, _KINDS)}",
                 where=where,
-                fix="`python -m amp_runtime kinds` lists all; or package.module:Class for your own",
+                fix="`make kinds` (`python -m amp_runtime kinds`) lists all; or package.module:"
+                "Class for your own",
             )
         cls = names.resolve(qualified, what="a node kind", where=where)
         if not (isinstance(cls, type) and issubclass(cls, Node)):

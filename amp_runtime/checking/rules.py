@@ -246,8 +246,10 @@ def problems_of(
             case "value_error" | "assertion_error":
                 problem = Problem(path, str(item["ctx"]["error"]))
             case _:
-                said = f"must be {_rule(path, schema)}, not {shown(_value_at(given, path))}"
-                problem = Problem(path, said)
+                value = _value_at(given, path)
+                said = f"must be {_rule(path, schema)}, not {shown(value)}"
+                form = _at(path, schema).get("form") if not isinstance(value, Mapping) else None
+                problem = Problem(path, f"{said}; write it as in {form}" if form else said)
         # The branches of a union fail one by one: `_rule` names them all, once.
         found.setdefault(path, problem)
     # What is wrong within a mapping says more than that it is none of the other branches.

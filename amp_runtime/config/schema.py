@@ -36,11 +36,20 @@ from amp_runtime.graph.training_options import MOST_REPLICAS
 MAX_S = 86_400.0
 MAX_MINUTES = 525_600.0
 MAX_BATCH = 1_000_000
+OPTIMIZER_FORM = "{name: adam, lr: 0.001}"
+LR_SCHEDULE_FORM = "{name: cosine, over: 1000000}, examples"
+CLIP_FORM = "{norm: 1.0}"
+INITIALIZER_FORM = "{name: normal, std: 0.01}"
 
 
-def key(doc: str, *, unit: str = "", words: str = "", **limits: Any) -> Any:
-    """Describe one key: what it does, its unit, and its limits (in `words` where given)."""
-    extra: Any = {name: text for name, text in (("unit", unit), ("words", words)) if text}
+def key(doc: str, *, unit: str = "", words: str = "", form: str = "", **limits: Any) -> Any:
+    """Describe one key: what it does, its unit, and its limits (in `words` where given).
+
+    Args:
+        form: how a mapping is written, for who gives something else.
+    """
+    said = {"unit": unit, "words": words, "form": form}
+    extra: Any = {name: text for name, text in said.items() if text}
     return Field(description=doc, json_schema_extra=extra, **limits)
 
 
@@ -176,22 +185,27 @@ class TrainingSection(Section):
             unit="rows",
         ),
     ] = "auto"
-    optimizer: Annotated[OptimizerSection, key("how a node updates its parameters")]
+    optimizer: Annotated[
+        OptimizerSection, key("how a node updates its parameters", form=OPTIMIZER_FORM)
+    ]
     lr_schedule: Annotated[
-        LrScheduleSection, key("how the learning rate changes with the examples trained on")
+        LrScheduleSection,
+        key("how the learning rate changes with the examples trained on", form=LR_SCHEDULE_FORM),
     ] = LrScheduleSection()
     clip: Annotated[
         ClipOption,
         key(
             "bound of the gradient of an update, that of the mean loss per example: none, "
-            "{norm: 1.0} of all the node's parameters together, or {value: 0.5} of each component"
+            "{norm: 1.0} of all the node's parameters together, or {value: 0.5} of each component",
+            form=CLIP_FORM,
         ),
     ] = "none"
     initializer: Annotated[
         InitializerOption,
         key(
             "what weights begin with (not vectors, as biases are): a name such as xavier_uniform, "
-            "or {name: normal, std: 0.01}; own: as their node's kind says"
+            "or {name: normal, std: 0.01}; own: as their node's kind says",
+            form=INITIALIZER_FORM,
         ),
     ] = "own"
     backward_weights: Annotated[
@@ -234,7 +248,10 @@ class TrainingSection(Section):
             le=MAX_MINUTES,
         ),
     ] = None
-    target: Annotated[TargetSection | None, key("stop early when a metric gets there")] = None
+    target: Annotated[
+        TargetSection | None,
+        key("stop early when a metric gets there", form="{metric: accuracy, at_least: 0.97}"),
+    ] = None
     save_predictions: Annotated[
         bool,
         key(
@@ -257,18 +274,22 @@ class NodeSection(OpenSection):
     ] = None
     optimizer: Annotated[
         dict[str, Any] | None,
-        key("laid over training.optimizer; with another name, in its place"),
+        key("laid over training.optimizer; with another name, in its place", form=OPTIMIZER_FORM),
     ] = None
     lr_schedule: Annotated[
         dict[str, Any] | None,
-        key("laid over training.lr_schedule; with another name, in its place"),
+        key(
+            "laid over training.lr_schedule; with another name, in its place",
+            form=LR_SCHEDULE_FORM,
+        ),
     ] = None
-    clip: Annotated[ClipOption | None, key("instead of training.clip")] = None
+    clip: Annotated[ClipOption | None, key("instead of training.clip", form=CLIP_FORM)] = None
     initializer: Annotated[
         InitializerOption | None,
         key(
             "instead of training.initializer; or by parameter: "
-            "{weight: {name: normal, std: 0.01}, bias: zeros}"
+            "{weight: {name: normal, std: 0.01}, bias: zeros}",
+            form=INITIALIZER_FORM,
         ),
     ] = None
     backward_weights: Annotated[

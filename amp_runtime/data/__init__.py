@@ -84,7 +84,10 @@ def check_source(
     """
     if isinstance(source, str) and source not in SOURCES:
         said = f"no data source {source!r}{nearest(source, SOURCES)}"
-        fix = "`python -m amp_runtime kinds` lists all; or package.module:function for your own"
+        fix = (
+            "`make kinds` (`python -m amp_runtime kinds`) lists all; or package.module:"
+            "function for your own"
+        )
         raise ConfigProblemsError.of([Problem(("source",), f"{said}; {fix}")], where)
     function = SOURCES[source] if isinstance(source, str) else source
     checked = function_options(

