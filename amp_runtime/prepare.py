@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from amp_runtime import names
 from amp_runtime.checking.rules import ConfigProblemsError, Path, Place, Problem
 from amp_runtime.config.schema import BadConfigError, Config, load_config
@@ -32,6 +34,7 @@ from amp_runtime.graph.ends import prediction_forms
 from amp_runtime.graph.training_options import check_training
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.models import build_model, check_builder
+from amp_runtime.nodes.end import End
 from amp_runtime.nodes.loss import Loss
 from amp_runtime.nodes.node import Evaluation, Kinds
 from amp_runtime.nodes.updates import Schedule
@@ -99,6 +102,8 @@ def prepare(config: Config, kinds: Kinds) -> Prepared:
         with _placed(config, "data"):
             check_lengths(wiring, dataset)
         check_state_fits(config, wiring, dataset)
+        with _placed(config, "data"):
+            _check_single_fields(wiring, dataset, kinds)
     _check_target(config, wiring, kinds)
     if config.training.save_predictions and not prediction_forms(wiring, kinds):
         raise ConfigError(
@@ -287,6 +292,29 @@ def check_state_fits(config: Config, wiring: Wiring, dataset: Dataset) -> None:
                     f"(0 to {(1 << bits) - 1})",
                     where=f"{config.place('model')}: input {spec.name!r}, {dataset.where}",
                     fix=f"declare more bits for {column!r} in the model",
+                )
+
+
+def _check_single_fields(wiring: Wiring, dataset: Dataset, kinds: Kinds) -> None:
+    """Assert that an example has one element where a loss would take the first.
+
+    Raises:
+        DataError: names the example, the field and the node.
+    """
+    for node in wiring.nodes if len(dataset) else ():
+        cls = kinds.load(node.kind)
+        if not issubclass(cls, End):
+            continue
+        for name in cls.single_fields(cls.read_options(node.options)):
+            counts = dataset.field(name).counts
+            if (wrong := counts != 1).any():
+                at = int(np.flatnonzero(wrong)[0])
+                raise DataError(
+                    f"example {at} has {int(counts[at])} elements in field {name!r}, of which "
+                    f"node {node.name!r} (kind {node.kind}) takes one",
+                    where=dataset.where,
+                    fix="give one; or, where each row has its own, set the node's option `index` "
+                    "to the state column that tells which",
                 )
 
 

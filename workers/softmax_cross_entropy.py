@@ -76,6 +76,10 @@ class SoftmaxCrossEntropy(Loss):
         return (options.label, *(field for f in functions for field in structure_fields(f)))
 
     @classmethod
+    def single_fields(cls, options: Any) -> Sequence[str]:
+        return (options.label,) if options.index is None else ()
+
+    @classmethod
     def prediction_form(cls, options: Any) -> PredictionForm:
         return PredictionForm(options.index is not None, ids={options.label: options.label})
 

@@ -70,6 +70,10 @@ class SoftmaxOverRows(Loss):
         return (options.label,)
 
     @classmethod
+    def single_fields(cls, options: Any) -> Sequence[str]:
+        return (options.label,)
+
+    @classmethod
     def prediction_form(cls, options: Any) -> PredictionForm:
         return PredictionForm(of_example=(options.label,), ids={options.label: options.label})
 

@@ -84,6 +84,11 @@ class End(Node):
         """Return the fields that it needs to measure and not to predict: labels."""
         return ()
 
+    @classmethod
+    def single_fields(cls, options: Any) -> Sequence[str]:
+        """Return the fields of whose elements it takes the first: examples must have one."""
+        return ()
+
     @abstractmethod
     def predictions(self, rows: Rows) -> Payload:
         """Return {name: [rows, ...]}, of whole numbers, truth values or floats."""

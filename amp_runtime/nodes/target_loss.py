@@ -41,6 +41,10 @@ class TargetLoss(Loss):
         return (options.target,)
 
     @classmethod
+    def single_fields(cls, options: Any) -> Sequence[str]:
+        return (options.target,) if options.index is None else ()
+
+    @classmethod
     def prediction_form(cls, options: Any) -> PredictionForm:
         return PredictionForm(options.index is not None)
 

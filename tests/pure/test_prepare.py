@@ -81,6 +81,50 @@ def test_fields_that_do_not_fit_an_input_are_refused_before_a_run_with_their_lin
         prepare(load_config(config_file), Registry())
 
 
+SEVERAL = """
+def examples(split, seed, *, n: int = 1):
+    yield {"x": [[0.5, 1.0]], "label": 1, "chances": [[1.0, 0.0]], "points": [[0.5, 1.0]]}
+    yield {"x": [[0.5, 1.0]], "label": [1] * n, "chances": [[1.0, 0.0]] * n,
+           "points": [[0.5, 1.0]] * n}
+
+def build(graph, *, kind: str):
+    from amp_runtime.graph import PerExample
+    x = graph.input("x", each=PerExample, state={}, payload={"x": "x"})
+    logits = graph.add("linear", "logits", x, features=2)
+    options = {
+        "softmax_cross_entropy": {"label": "label"},
+        "sigmoid_cross_entropy": {"target": "chances"},
+        "squared_error": {"target": "points"},
+    }[kind]
+    graph.add(kind, "loss", logits, **options)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("softmax_cross_entropy", "label"),
+        ("sigmoid_cross_entropy", "chances"),
+        ("squared_error", "points"),
+    ],
+)
+@pytest.mark.parametrize("n", [0, 3])
+def test_of_several_labels_none_is_taken_unless_the_loss_says_which(
+    config_file, monkeypatch, kind, field, n
+):
+    (config_file.parent / "several.py").write_text(SEVERAL)
+    monkeypatch.delitem(sys.modules, "several", raising=False)
+    settings = [f"model={{builder: 'several:build', kind: {kind}}}"]
+    prepare_file(config_file, [*settings, "data={source: 'several:examples'}"], Registry())
+    settings += [f"data={{source: 'several:examples', n: {n}}}"]
+    said = (
+        rf"example 1 has {n} elements in field '{field}', of which node 'loss' \(kind {kind}\) "
+        "takes one; give one; or, .*`index`"
+    )
+    with pytest.raises(DataError, match=said):
+        prepare_file(config_file, settings, Registry())
+
+
 def test_a_source_without_training_examples_is_named(config_file):
     source = config_file.with_name("prepare_source.py")
     source.write_text(
