@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -24,33 +23,24 @@ from amp_runtime.errors import (
     BadOptionError,
     GraphError,
     OccupiedPortError,
-    ShapeMismatchError,
-    UnconnectedPortError,
     UnknownKindError,
     UnknownOptionError,
     UnknownPortError,
     nearest,
 )
-from amp_runtime.graph.asking import asking, check_array, load_said, names_said, ports_said
-from amp_runtime.graph.checks import check_branches, check_cycles, check_paths
-from amp_runtime.graph.draft import Draft, InPort, OutPort, infer
+from amp_runtime.graph.asking import asking, ports_said
+from amp_runtime.graph.draft import Draft, InPort, OutPort
+from amp_runtime.graph.example_fields import ExampleFields
+from amp_runtime.graph.handles import NodeHandle, source_of, target_of
+from amp_runtime.graph.inputs import GivenInput, input_spec, is_whole, zeros
 from amp_runtime.graph.replicas import replicated
 from amp_runtime.graph.training_options import (
     TRAINING_OPTIONS,
     override_problems,
-    plain_options,
     training_options,
 )
-from amp_runtime.graph.wiring import (
-    CONTROLLER_NODE,
-    Edge,
-    InputSpec,
-    NodeSpec,
-    PerExample,
-    Wiring,
-    fields_of,
-)
-from amp_runtime.names import state_function, structure_fields
+from amp_runtime.graph.wired import check_connected, wired
+from amp_runtime.graph.wiring import CONTROLLER_NODE, InputSpec, PerExample, Wiring
 from amp_runtime.nodes.node import Kinds, Node
 from amp_runtime.rows.spec import (
     EXAMPLE,
@@ -60,7 +50,6 @@ from amp_runtime.rows.spec import (
     POSITION,
     Array,
     ArraySpec,
-    PortSpec,
     StateSchema,
 )
 
@@ -68,51 +57,6 @@ NO_STATE: Mapping[str, str | int] = MappingProxyType({})
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 
 __all__ = ["POSITION", "Graph", "NodeHandle", "OutPort", "PerExample", "zeros"]
-
-
-@dataclass(frozen=True, slots=True)
-class zeros:  # noqa: N801 - reads as a function where it is used
-    """A payload of an input: zeros of the given feature shape, in the run's dtype."""
-
-    shape: tuple[int, ...] | int
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _check_mapping(what: str, given: object, where: str) -> None:
-    """Assert that an argument of `Graph.input` is a mapping from names."""
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise GraphError(f"its {what} is {given!r:.80}, not a dict by name", where=where)
-
-
-class NodeHandle:
-    """A node while the graph is being built: `handle["port"]` is an output port."""
-
-    def __init__(self, graph: Graph, number: int) -> None:
-        self._graph = graph
-        self._number = number
-
-    def __getitem__(self, port: str) -> OutPort:
-        draft = self._graph._drafts[self._number]
-        _check_port(port, draft.outputs, "output", draft.where)
-        return OutPort(self._number, port)
-
-    def port(self, name: str) -> InPort:
-        """Return input port `name`, to connect it later (a loop's way back)."""
-        draft = self._graph._drafts[self._number]
-        _check_port(name, draft.inputs, "input", draft.where)
-        return InPort(self._number, name)
-
-
-def _check_port(name: str, ports: tuple[str, ...], way: str, where: str) -> None:
-    if name not in ports:
-        raise UnknownPortError(
-            f"no {way} port {name!r}{nearest(name, ports)}",
-            where=where,
-            fix=f"its {way} ports are {list(ports)}",
-        )
 
 
 class Graph:
@@ -148,9 +92,7 @@ class Graph:
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.fields = dict(fields)
-        self._entries = dict(entries or {})
-        self._vectors = dict(vectors or {})
-        self._scales = dict(scales or {})
+        self._examples = ExampleFields(fields, entries or {}, vectors or {}, scales or {}, dtype)
         self.batch = batch
         self.dtype = dtype
         self._kinds = kinds
@@ -171,13 +113,7 @@ class Graph:
         Raises:
             GraphError: no such field, or the data source does not say.
         """
-        spec = self._field(field, "")
-        if field not in self._entries:
-            raise GraphError(
-                f"the data source does not say how many values field {field!r} ({spec}) takes",
-                fix="set it as an option of the model",
-            )
-        return self._entries[field]
+        return self._examples.entries(field)
 
     def vectors(self, field: str) -> Array | None:
         """Return pre-trained vectors of a field's values, [values, features], if there are any.
@@ -185,8 +121,7 @@ class Graph:
         Raises:
             GraphError: no such field.
         """
-        self._field(field, "")
-        return self._vectors.get(field)
+        return self._examples.vectors(field)
 
     def scales(self, field: str) -> Mapping[str, float]:
         """Return {metric: factor of an absolute error of a field's values}, {} if none is told.
@@ -194,8 +129,7 @@ class Graph:
         Raises:
             GraphError: no such field.
         """
-        self._field(field, "")
-        return self._scales.get(field, {})
+        return self._examples.scales(field)
 
     def begin(self, node: NodeHandle, **parameters: Array) -> None:
         """Let a node begin with these parameters, all it has, and not with drawn ones.
@@ -203,7 +137,7 @@ class Graph:
         Raises:
             GraphError: it has no parameters, or an array is not of finite numbers.
         """
-        draft = self._drafts[node._number]
+        draft = node.draft
         if not draft.cls.parameterised:
             raise GraphError("has no parameters to begin with", where=draft.where)
         given = {}
@@ -225,7 +159,7 @@ class Graph:
                 raise GraphError(f"state column {name!r} exists already")
             if name.startswith("@"):
                 raise GraphError(f"state column {name!r}: names with @ are ours; take another")
-            if not _is_whole(width) or not 1 <= width <= 31:
+            if not is_whole(width) or not 1 <= width <= 31:
                 raise GraphError(f"state column {name!r}: {width!r} bits, not 1 to 31")
             self._columns[name] = int(width)
         if self._schema().key_bits > MAX_KEY_BITS:
@@ -255,49 +189,12 @@ class Graph:
         """
         where = f"input {name!r}"
         self._check_name(name, where)
-        _check_mapping("state", state, where)
-        _check_mapping("payload", payload, where)
-        schema = self._schema()
-        missing = [c for c in self._columns if c not in state]
-        unknown = [c for c in state if c not in self._columns]
-        if missing or unknown:
-            raise GraphError(
-                f"state columns {sorted(state)} do not match those declared "
-                f"{sorted(self._columns)}",
-                where=where,
+        given = GivenInput(each, state, payload, at_least)
+        self._inputs.append(
+            input_spec(
+                name, given, self._schema(), tuple(self._columns), self._examples, self.dtype
             )
-        arrays: dict[str, ArraySpec] = {}
-        sources: dict[str, str | None] = {}
-        for array, source in payload.items():
-            if isinstance(source, zeros):
-                given = source.shape
-                shape = (given,) if isinstance(given, int) else tuple(given)
-                arrays[array], sources[array] = ArraySpec(shape, self.dtype), None
-            else:
-                arrays[array], sources[array] = self._field(source, where), source
-            check_array(f"array {array!r}", arrays[array], where)
-        if each != PerExample:
-            self._field(each, where)
-            if each not in self.fields:
-                raise GraphError(f"{each!r} has no elements", where=where, fix="use PerExample")
-        for column, value in state.items():
-            if not isinstance(value, str) and not _is_whole(value):
-                raise GraphError(
-                    f"state column {column!r} is given {value!r:.80}",
-                    where=where,
-                    fix="give a field, POSITION or a whole number",
-                )
-            if isinstance(value, str) and value != POSITION:
-                found = self._field(value, where)
-                if found != ArraySpec((), "int32"):
-                    raise ShapeMismatchError(
-                        f"state column {column!r} takes whole numbers, one a row, but field "
-                        f"{value!r} is {found}",
-                        where=where,
-                    )
-        spec = PortSpec(arrays, schema)
-        plain = {c: v if isinstance(v, str) else int(v) for c, v in state.items()}
-        self._inputs.append(InputSpec(name, each, plain, sources, spec, at_least))
+        )
         return OutPort(CONTROLLER_NODE, name)
 
     def add(
@@ -346,7 +243,7 @@ class Graph:
             ports_said(cls, "output_ports", validated, where),
         )
         self._drafts.append(draft)
-        handle = NodeHandle(self, len(self._drafts) - 1)
+        handle = NodeHandle(self._drafts, len(self._drafts) - 1)
         if len(sources) > len(draft.inputs):
             raise UnknownPortError(
                 f"{len(sources)} inputs are drawn to its ports {list(draft.inputs)}", where=where
@@ -362,10 +259,8 @@ class Graph:
             OccupiedPortError: the input port has an edge already.
             GraphError: what is drawn is no port, or one of another graph.
         """
-        self._check_end(source, OutPort, 'handle["port"]', f"an edge to {target!r:.80}")
-        self._check_end(target, InPort, 'handle.port("port")', f"an edge from {source!r:.80}")
-        out = self._only_output(source) if isinstance(source, NodeHandle) else source
-        into = self._only_input(target) if isinstance(target, NodeHandle) else target
+        out = source_of(source, self._drafts, target)
+        into = target_of(target, self._drafts, source)
         if any(t == into for _, t in self._edges):
             raise OccupiedPortError(
                 f"input port {into.port!r} is drawn to twice",
@@ -405,55 +300,11 @@ class Graph:
             raise ConfigProblemsError.of(self.problems, "")
         if not self._drafts and not self._inputs:
             raise GraphError("the model has no nodes", fix="let its builder call graph.add")
-        self._check_connected()
+        check_connected(self._drafts, self._edges, self._inputs)
         self._insert_bcasts()
-        inputs, outputs = infer(self._drafts, self._edges, self._inputs, self.dtype)
-        nodes = []
-        for number, draft in enumerate(self._drafts):
-            needed = self._needed_fields(draft, inputs[number])
-            nodes.append(
-                NodeSpec(
-                    name=draft.name,
-                    kind=draft.kind,
-                    options=plain_options(draft.options),
-                    inputs=inputs[number],
-                    outputs=outputs[number],
-                    fields=needed,
-                    training=draft.training,
-                    transparent=draft.cls.transparent,
-                    one_to_one=draft.cls.one_to_one,
-                    parameterised=draft.cls.parameterised,
-                    is_end=draft.cls.is_end,
-                    load=load_said(draft.cls, draft.options, inputs[number], draft.where),
-                )
-            )
-        edges = tuple(Edge(o.node, o.port, i.node, i.port) for o, i in self._edges)
-        wiring = Wiring(
-            nodes=tuple(nodes),
-            inputs=tuple(self._inputs),
-            edges=edges,
-            fields={name: self._field(name, "") for name in fields_of(nodes)},
-            dtype=self.dtype,
-            batch=self.batch,
+        return replicated(
+            wired(self._drafts, self._edges, self._inputs, self._examples, self.dtype, self.batch)
         )
-        changing = frozenset(
-            number
-            for number, (node, port) in enumerate(wiring.input_ports)
-            if (cls := self._drafts[node].cls).changes_state and port not in cls.keeps_state
-        )
-        check_paths(wiring)
-        check_cycles(wiring, changing)
-        check_branches(wiring, changing)
-        return replicated(wiring)
-
-    def _check_end(self, end: object, cls: type, written: str, what: str) -> None:
-        """Assert that an end of an edge is a port of `cls`, or a node, of this graph."""
-        foreign = isinstance(end, NodeHandle) and end._graph is not self
-        if foreign or not isinstance(end, NodeHandle | cls):
-            raise GraphError(
-                f"{what}: {end!r:.80} is {'of another graph' if foreign else 'no such end'}",
-                fix=f"draw from what graph.input, graph.add or handle[...] return; here: {written}",
-            )
 
     def _schema(self) -> StateSchema:
         columns = [(INSTANCE, INSTANCE_KEY_BITS)]
@@ -470,61 +321,6 @@ class Graph:
             )
         if name in {d.name for d in self._drafts} | {i.name for i in self._inputs}:
             raise BadNameError(f"the name {name!r} is taken", where=where)
-
-    def _field(self, name: str, where: str) -> ArraySpec:
-        if not isinstance(name, str):
-            raise GraphError(f"{name!r:.80} is no field: a field is text", where=where)
-        if name.startswith("len(") and name.endswith(")"):
-            self._field(name[4:-1], where)
-            return ArraySpec((), "int32")
-        if name not in self.fields:
-            raise GraphError(
-                f"the data have no field {name!r}{nearest(name, self.fields)}",
-                where=where,
-                fix=f"their fields are {', '.join(sorted(self.fields))}",
-            )
-        spec = self.fields[name]
-        return spec if spec.dtype == "int32" else ArraySpec(spec.shape, self.dtype)
-
-    def _only_output(self, handle: NodeHandle) -> OutPort:
-        draft = self._drafts[handle._number]
-        if len(draft.outputs) != 1:
-            raise UnknownPortError(
-                f"has output ports {list(draft.outputs)}, so name one",
-                where=draft.where,
-                fix="write handle['port']",
-            )
-        return OutPort(handle._number, draft.outputs[0])
-
-    def _only_input(self, handle: NodeHandle) -> InPort:
-        draft = self._drafts[handle._number]
-        if len(draft.inputs) != 1:
-            raise UnknownPortError(
-                f"has input ports {list(draft.inputs)}, so name one",
-                where=draft.where,
-                fix="write handle.port('port')",
-            )
-        return InPort(handle._number, draft.inputs[0])
-
-    def _check_connected(self) -> None:
-        drawn_to = {into for _, into in self._edges}
-        drawn_from = {out for out, _ in self._edges}
-        for number, draft in enumerate(self._drafts):
-            for port in draft.inputs:
-                if InPort(number, port) not in drawn_to:
-                    raise UnconnectedPortError(
-                        f"nothing is drawn to input port {port!r}", where=draft.where
-                    )
-            for port in draft.outputs:
-                if OutPort(number, port) not in drawn_from:
-                    raise UnconnectedPortError(
-                        f"output port {port!r} leads nowhere",
-                        where=draft.where,
-                        fix="connect it, to a sink if nobody needs its rows",
-                    )
-        for spec in self._inputs:
-            if OutPort(CONTROLLER_NODE, spec.name) not in drawn_from:
-                raise UnconnectedPortError("leads nowhere", where=f"input {spec.name!r}")
 
     def _insert_bcasts(self) -> None:
         """Put a bcast behind each output that is drawn more than once."""
@@ -549,16 +345,3 @@ class Graph:
         taken = {d.name for d in self._drafts} | {i.name for i in self._inputs}
         names = (stem, *(f"{stem}-{n}" for n in range(2, len(taken) + 3)))
         return next(name for name in names if name not in taken)
-
-    def _needed_fields(self, draft: Draft, inputs: Mapping[str, PortSpec]) -> tuple[str, ...]:
-        cls = draft.cls
-        needed = list(names_said(cls, "fields", draft.options, draft.where))
-        for name in names_said(cls, "state_functions", draft.options, draft.where):
-            needed += structure_fields(state_function(name, draft.where))
-        fields = {field: self._field(field, draft.where) for field in needed}
-        try:
-            with asking(cls, "check_fields", draft.where):
-                cls.check_fields(draft.options, inputs, fields)
-        except ShapeMismatchError as error:
-            raise error.at(draft.where) from None
-        return tuple(fields)
