@@ -18,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 check graph kinds evaluate predict runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 japanese-vowels check graph kinds evaluate predict runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
 
 ##@ Help
 
@@ -36,7 +36,7 @@ setup: $(VENV)/run.stamp ## make .venv with what a run needs (also done by the t
 run: $(VENV)/run.stamp ## train CONFIG with the settings of SET
 	$(PY) -m amp_runtime run '$(CONFIG)' $(SET) $(ARGS)
 
-fetch: $(VENV)/run.stamp ## get digits for `make mnist` (NAME=qm9: molecules) into AMP_DATA, else ./data
+fetch: $(VENV)/run.stamp ## get digits for `make mnist` (NAME=qm9: molecules; japanese_vowels) into AMP_DATA, else ./data
 	$(PY) -m amp_runtime data fetch '$(or $(NAME),mnist5k)'
 
 mnist: $(VENV)/run.stamp ## train on handwritten digits (AMP_DATA=folder of the data)
@@ -62,6 +62,9 @@ babi15-large: $(VENV)/run.stamp ## the same on generated graphs of 54 nodes
 
 qm9: $(VENV)/run.stamp ## train on the dipole moment of molecules (AMP_DATA=folder of the data)
 	$(PY) -m amp_runtime run configs/qm9.yaml $(SET) $(ARGS)
+
+japanese-vowels: $(VENV)/run.stamp ## train on who speaks (after `make fetch NAME=japanese_vowels`)
+	$(PY) -m amp_runtime run configs/japanese_vowels.yaml $(SET) $(ARGS)
 
 ##@ Look before a run
 

@@ -87,6 +87,25 @@ PACKAGED: Mapping[str, Packaged] = {
         licence_member="qm9pack-1.0.3.dist-info/LICENSE",
         licence_file="LICENSE-qm9pack.txt",
     ),
+    "japanese_vowels": Packaged(
+        members=tuple(
+            Member(
+                f"sktime/datasets/data/JapaneseVowels/JapaneseVowels_{part}.ts",
+                f"japanese_vowels/JapaneseVowels_{part}.ts",
+                sha256,
+            )
+            for part, sha256 in (
+                ("TRAIN", "68a430eabd919cc77f40b1f5f3bc0dcafacc1486bca9260785aeb7d262cc78cd"),
+                ("TEST", "b3d41d6a0ca3bcad3afb9ca7d4365382aa51341e2e58bae2a574babdda5b9462"),
+            )
+        ),
+        what="640 utterances of Japanese vowels, of the UCI repository",
+        requirement="sktime==1.2.0",
+        wheel_sha256="dbffc6731d2d683b668dceb5e2bbc5804bebc8446b4c580803a281684d90e4ae",
+        licence="BSD 3-Clause",
+        licence_member="sktime-1.2.0.dist-info/licenses/LICENSE",
+        licence_file="LICENSE-sktime.txt",
+    ),
 }
 """What `data fetch NAME` can get."""
 
@@ -101,7 +120,10 @@ _FASHION = (
 def origin_of(path: str) -> str:
     """Return where a missing file comes from and how to get it; '' for one we do not know."""
     for name, known in PACKAGED.items():
-        if PurePath(path).name in (PurePath(one.file).name for one in known.members):
+        files = [PurePath(one.file) for one in known.members]
+        # Data of several files may be named by their folder.
+        folders = [file.parent.name for file in files[1:]]
+        if PurePath(path).name in (*(file.name for file in files), *folders):
             return (
                 f"these are {known.origin}: `make fetch NAME={name}`, which is "
                 f"`python -m amp_runtime data fetch {name}`, puts them into AMP_DATA, "

@@ -217,6 +217,8 @@ def test_wrong_options_are_refused(tmp_path):
         load(write(tmp_path), missing="zero")
     with pytest.raises(MissingDataError, match=r"no data file .*nowhere.ts.*@classLabel true"):
         load(tmp_path / "nowhere.ts")
+    with pytest.raises(MissingDataError, match="data fetch japanese_vowels"):
+        load(tmp_path / "japanese_vowels")
 
 
 # -------------------------------------------------------------------------- to predict
