@@ -301,6 +301,10 @@ class Parameterised(OneToOne):
             )
         for name, own in self.parameters.items():
             own[...] = arrays[name]  # in place: the optimiser holds the same array
+        self.overwritten()
+
+    def overwritten(self) -> None:
+        """Learn that the parameters are others now: forget what was made of them."""
         self._turned.clear()
 
     def to_keep(self, rows: Rows, saved: Payload) -> Payload:
@@ -391,7 +395,7 @@ class Parameterised(OneToOne):
         factor = self.lr_schedule.at(self.updates.examples)
         self.weights.before_step()
         self.optimizer.step(gradients, lr_factor=factor)
-        self._turned.clear()
+        self.overwritten()
         for gradient in self._gradients.values():
             if not isinstance(gradient, RowSums):
                 gradient[...] = 0

@@ -84,6 +84,7 @@ class AveragedReplica:
                 own[...] = held.arrays[name]
             else:
                 own += held.arrays[name] - self._shared[name]
+        node.overwritten()
         node.version += 1
         self.moves += 1
         self._pending, self._shared = False, {}
@@ -109,12 +110,14 @@ class AveragedReplica:
         for name, own in self.node.parameters.items():
             self._own[name] = own.copy()
             own[...] = arrays[name]
+        self.node.overwritten()
 
     def resume(self) -> None:
         """Take up its own parameters again, if it gave them up."""
         for name, own in self._own.items():
             self.node.parameters[name][...] = own
         self._own.clear()
+        self.node.overwritten()
 
 
 class SummedReplica:
