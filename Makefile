@@ -18,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 japanese-vowels check graph kinds evaluate predict runs report logs test coverage lint format docs bench seeds mnist-peer fashion-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 japanese-vowels check graph kinds evaluate predict runs report logs test coverage lint format docs bench seeds graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
 
 ##@ Help
 
@@ -135,6 +135,12 @@ mnist-peer: $(VENV)/peers.stamp ## the digits beside PyTorch (AMP_DATA=folder of
 
 fashion-peer: $(VENV)/peers.stamp ## Fashion-MNIST beside PyTorch (AMP_DATA=folder of the data)
 	$(PY) benchmarks/image_peer.py configs/fashion_mnist.yaml "0 1 2" $(SET)
+
+graph-cost: $(VENV)/run.stamp ## CPU of a bond, memory of a molecule, with 10 to 10,000 in flight
+	$(PY) benchmarks/graph_cost.py
+
+qm9-peer: $(VENV)/peers.stamp ## QM9 beside PyTorch (AMP_DATA=folder); goes on in runs/qm9_peer.jsonl
+	$(PY) benchmarks/qm9_peer.py runs/qm9_peer.jsonl "0 1 2" $(SET)
 
 peers: $(VENV)/peers.stamp ## add PyTorch (CPU build) and RDKit, for the tests that compare with them
 

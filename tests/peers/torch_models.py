@@ -65,6 +65,30 @@ class Embedding(nn.Module):
         return functional.embedding(index, self.table)
 
 
+class Gru(nn.Module):
+    """PyTorch's cell; ours has one bias for the gates r and z, and two for the new state."""
+
+    def __init__(
+        self, weight: np.ndarray, bias: np.ndarray, bias_h: np.ndarray, *, dtype: torch.dtype
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(weight, dtype=dtype))
+        self.bias = nn.Parameter(torch.tensor(bias, dtype=dtype))
+        self.bias_h = nn.Parameter(torch.tensor(bias_h, dtype=dtype))
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        of_x, of_h = self.weight.split([x.shape[1], h.shape[1]])
+        bias_h = functional.pad(self.bias_h, (2 * h.shape[1], 0))
+        return torch.gru_cell(x, h, of_x.T, of_h.T, self.bias, bias_h)
+
+
+def module_of(arrays: Mapping[str, np.ndarray], dtype: torch.dtype) -> nn.Module:
+    """Return the module that a node's parameters are of."""
+    if "table" in arrays:
+        return Embedding(**arrays, dtype=dtype)
+    return (Gru if "bias_h" in arrays else Linear)(**arrays, dtype=dtype)
+
+
 class NamedNodes(nn.Module):
     """A model whose parts are called as the nodes of our graph are."""
 
@@ -72,12 +96,7 @@ class NamedNodes(nn.Module):
         super().__init__()
         self.dtype = dtype
         self.nodes = nn.ModuleDict(
-            {
-                node: Embedding(**arrays, dtype=dtype)
-                if "table" in arrays
-                else Linear(**arrays, dtype=dtype)
-                for node, arrays in parameters.items()
-            }
+            {node: module_of(arrays, dtype) for node, arrays in parameters.items()}
         )
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
@@ -94,9 +113,12 @@ class NamedNodes(nn.Module):
         return functional.cross_entropy(self(inputs), target)
 
     def gradients(self) -> dict[str, dict[str, np.ndarray]]:
-        """Return dL/dparameter in our form, new memory."""
+        """Return dL/dparameter in our form, new memory; zeros of one that took no part."""
         return {
-            node: {name: p.grad.numpy().copy() for name, p in module.named_parameters()}
+            node: {
+                name: (torch.zeros_like(p) if p.grad is None else p.grad).numpy().copy()
+                for name, p in module.named_parameters()
+            }
             for node, module in self.nodes.items()
         }
 
