@@ -9,6 +9,7 @@ import pytest
 from kinds import differences
 
 from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.in_flight import InFlight
 from amp_runtime.control.stages import Split
 from amp_runtime.data import load_split
 from amp_runtime.data.about import About
@@ -156,3 +157,35 @@ def test_the_error_is_told_in_the_units_that_the_data_source_says(tmp_path):
     deviation = 5**0.5
     assert metrics["error_debye"] == pytest.approx(deviation * metrics["absolute_error"])
     assert metrics["error_ratio"] == pytest.approx(10 * deviation * metrics["absolute_error"])
+
+
+def test_molecules_without_any_bond_train(tmp_path):
+    none = {name: np.zeros(0, np.uint8) for name in ("edge_src", "edge_dst", "edge_type")}
+    np.savez(tmp_path / "x.npz", **{**SMALL, **none, "edge_offset": np.zeros(5, np.int32)})
+    options = {"path": str(tmp_path / "x.npz"), "valid": 0}
+    data = load_split("qm9", "train", 0, options).astype("float64")
+    wiring = build(data, scales=data.about.scales, n_types=4, hidden=6)
+    reference = run(wiring, data, max_epochs=2)
+    nodes = reference.run().reports[1].nodes
+    assert [nodes[f"message-{n}"].rows_forward for n in range(4)] == [0] * 4
+    assert nodes["cell"].updates == 2
+    before, after = (reference.results[n].metrics["loss"] for n in (0, 2))
+    assert after != before
+
+
+def test_ten_thousand_graphs_are_in_flight_at_once(monkeypatch):
+    n, seen = 10_000, []
+    admit = InFlight.admit
+
+    def admitted(self, *given):
+        admit(self, *given)
+        seen.append(self.instances)
+
+    monkeypatch.setattr(InFlight, "admit", admitted)
+    data = graphs_of([[(0, 0, 1)]] * n, [2] * n)
+    wiring = build(data, hidden=2, steps=1, update_every=100)
+    reference = run(wiring, data, schedule=Schedule.ASYNCHRONOUS, max_active_keys=n)
+    nodes = reference.run().reports[1].nodes
+    assert max(seen) == n
+    assert reference.results[0].examples == n
+    assert nodes["message-0"].rows_forward == 2 * n  # once to train, once to validate
