@@ -18,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 japanese-vowels check graph kinds evaluate predict runs report logs test coverage lint format docs bench seeds graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict runs report logs test coverage lint format docs bench seeds graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
 
 ##@ Help
 
@@ -62,6 +62,9 @@ babi15-large: $(VENV)/run.stamp ## the same on generated graphs of 54 nodes
 
 qm9: $(VENV)/run.stamp ## train on the dipole moment of molecules (AMP_DATA=folder of the data)
 	$(PY) -m amp_runtime run configs/qm9.yaml $(SET) $(ARGS)
+
+python-names: $(VENV)/run.stamp ## train on the roles of names in the standard library's functions
+	$(PY) -m amp_runtime run configs/python_names.yaml $(SET) $(ARGS)
 
 japanese-vowels: $(VENV)/run.stamp ## train on who speaks (after `make fetch NAME=japanese_vowels`)
 	$(PY) -m amp_runtime run configs/japanese_vowels.yaml $(SET) $(ARGS)

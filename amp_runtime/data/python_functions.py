@@ -43,6 +43,7 @@ _IDENTIFIER = {
     "ClassDef": "name",
 }
 
+AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef
 NodeType = tuple[str, str]
 """(class of a node with kind or context, its identifier or '')."""
 
@@ -130,22 +131,31 @@ def read_all_functions(file: Path) -> Functions:
         DataError: Python cannot parse it; names the line.
     """
     numbers: dict[NodeType, int] = {}
+    functions = []
+    with _parsing():
+        for function in functions_of(file):
+            flat = _flat(function, numbers, sys.maxsize)
+            assert flat is not None
+            name = function.name
+            functions.append(Function(file.stem, _verb(name), name, function.lineno, *flat))
+    return Functions(functions, list(numbers))
+
+
+def functions_of(file: Path) -> list[AnyFunction]:
+    """Return all functions of a file, also of classes and within functions, by line.
+
+    Raises:
+        MissingDataError, DataError: as `read_all_functions`.
+    """
     with open_data_file(file) as stream, _parsing():
         try:
-            tree = ast.parse(stream.read())
+            return _functions(ast.parse(stream.read()))
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             said = error.msg if isinstance(error, SyntaxError) else str(error)
             raise DataError(
                 f"cannot be parsed: {said or type(error).__name__}", where=f"{file}{line}"
             ) from None
-        functions = []
-        for function in _functions(tree):
-            flat = _flat(function, numbers, sys.maxsize)
-            assert flat is not None
-            name = function.name
-            functions.append(Function(file.stem, _verb(name), name, function.lineno, *flat))
-    return Functions(functions, list(numbers))
 
 
 def _verb(name: str) -> str:
@@ -170,7 +180,7 @@ def _parsing() -> Iterator[None]:
             gc.enable()
 
 
-def _functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+def _functions(tree: ast.Module) -> list[AnyFunction]:
     """Return all functions, also of classes and within functions, by line.
 
     Only statements are gone through: no expression holds a named function.
@@ -189,7 +199,7 @@ def _functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]
 
 
 def _flat(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, numbers: dict[NodeType, int], max_nodes: int
+    function: AnyFunction, numbers: dict[NodeType, int], max_nodes: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Return (types, parents) of a function's nodes; None where they are too many.
 

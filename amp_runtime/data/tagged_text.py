@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from amp_runtime.data.tagged_lines import FORM, Columns, Sentences, read_sentenc
 from amp_runtime.data.vectors import read_vectors
 from amp_runtime.data.vocabulary import Vocabulary, words_of
 from amp_runtime.errors import DataError, nearest
-from amp_runtime.rows.spec import Int64
+from amp_runtime.rows.spec import Int32
 
 
 def source(
@@ -105,20 +106,18 @@ def source(
         used, wanted = valid_file, chosen("valid", valid_file)
     all_tags = read_sentences(file, columns).tags
     classes = tuple(sorted(set(all_tags))) if tags is None else tags
-    vocabulary = Vocabulary.of(_words(to_train, lower), min_count=min_count)
-    tokens = vocabulary.ids(_words(wanted, lower))
-    label = _numbers(wanted, classes, used, file if tags is None else None)
-    notes = _notes(split, vocabulary, tokens, label, classes, to_train)
-    tables = {}
-    if vectors is not None and split == "train":  # it is these sentences that a model is built for
-        known = read_vectors(find_data_file(vectors), vocabulary.words)
-        n_found, n_words = int(known.found[1:].sum()), len(vocabulary) - 1
-        notes += (f"{vectors}: vectors of {n_found} of {n_words} words",)
-        tables["tokens"] = known.table(seed)
-    return Dataset.from_columns(
-        {"tokens": (tokens, wanted.counts), "label": (label, wanted.counts)},
-        about=About({"tokens": vocabulary.words, "label": classes}, notes, tables),
+    where, training = str(used), str(file) if tags is None else ""
+    _check_tags(wanted, classes, where, training)
+    made = tagged(split, to_train, wanted, classes, lower=lower, min_count=min_count)
+    if vectors is None or split != "train":  # it is the sentences to train on that a model is of
+        return made
+    words = made.about.vocabularies["tokens"]
+    known = read_vectors(find_data_file(vectors), words)
+    note = f"{vectors}: vectors of {int(known.found[1:].sum())} of {len(words) - 1} words"
+    about = replace(
+        made.about, vectors={"tokens": known.table(seed)}, notes=(*made.about.notes, note)
     )
+    return replace(made, about=about)
 
 
 def read(
@@ -135,54 +134,80 @@ def read(
         DataError: it is wrong, with its line, or the run has no vocabulary.
     """
     given = read_sentences(file, Columns(options["token_column"], None, options["skip"]))
+    return to_tag(given, vocabularies, where=str(file), lower=options["lower"])
+
+
+def tagged(
+    split: str,
+    to_train: Sentences,
+    wanted: Sentences,
+    classes: Sequence[str],
+    *,
+    lower: bool = False,
+    min_count: int = 1,
+) -> Dataset:
+    """Return `wanted` as examples of `tokens` and `label`, by the words of `to_train`."""
+    vocabulary = Vocabulary.of(_words(to_train, lower), min_count=min_count)
+    tokens = vocabulary.ids(_words(wanted, lower))
+    number_of = {tag: number for number, tag in enumerate(classes)}
+    label = np.array([number_of[tag] for tag in wanted.tags], np.int32)
+    known = f"{len(vocabulary) - 1} words have an id; " if split == "train" else ""
+    notes: tuple[str, ...] = (f"{split}: {known}{_unknown(tokens)}",)
+    if split != "train" and len(label) and to_train.tags:
+        # The most frequent tag of training is what one would answer without a look.
+        tag = Counter(to_train.tags).most_common(1)[0][0]
+        share = float((label == number_of[tag]).mean())
+        notes += (f"valid: always answering {tag!r} has accuracy {share:.4f}",)
+    return Dataset.from_columns(
+        {"tokens": (tokens, wanted.counts), "label": (label, wanted.counts)},
+        about=About({"tokens": vocabulary.words, "label": tuple(classes)}, notes),
+    )
+
+
+def to_tag(
+    given: Sentences,
+    vocabularies: Mapping[str, Sequence[str]],
+    *,
+    where: str,
+    lower: bool = False,
+    told: Mapping[str, Sequence[Any]] | None = None,
+) -> Dataset:
+    """Return sentences as examples of `tokens` alone, by the words of a finished run.
+
+    Args:
+        told: what else is told of each, beside its `words`.
+    Raises:
+        DataError: the run has no vocabulary.
+    """
     vocabulary = Vocabulary(words_of(vocabularies, "tokens"))
-    tokens = vocabulary.ids(_words(given, options["lower"]))
+    tokens = vocabulary.ids(_words(given, lower))
     ends = np.cumsum(given.counts).tolist()
     words = [given.words[first:end] for first, end in zip([0, *ends], ends, strict=False)]
-    note = f"{int((tokens == 0).sum())} of {len(tokens)} words are unknown"
-    about = About(notes=(note,), told={"words": words})
-    return Dataset.from_columns({"tokens": (tokens, given.counts)}, where=str(file), about=about)
+    about = About(notes=(_unknown(tokens),), told={**(told or {}), "words": words})
+    return Dataset.from_columns({"tokens": (tokens, given.counts)}, where=where, about=about)
+
+
+def _unknown(tokens: Int32) -> str:
+    return f"{int((tokens == 0).sum())} of {len(tokens)} words are unknown"
 
 
 def _words(sentences: Sentences, lower: bool) -> list[str]:
     return [word.lower() for word in sentences.words] if lower else sentences.words
 
 
-def _numbers(
-    given: Sentences, classes: tuple[str, ...], file: Path, training: Path | None
-) -> Int64:
-    """Return the numbers of the tags.
+def _check_tags(given: Sentences, classes: Sequence[str], where: str, training: str) -> None:
+    """Assert that all tags are known.
 
     Args:
-        training: the file whose tags the classes are; None: they are those of the config.
+        training: the file whose tags the classes are; '': they are those of the config.
     Raises:
-        DataError: a tag that is none of them; names file and line.
+        DataError: one is not; names file and line.
     """
-    number_of = {tag: number for number, tag in enumerate(classes)}
     for tag, line in zip(given.tags, given.lines, strict=True):
-        if tag not in number_of:
+        if tag not in classes:
             known = f"occurs in no line of {training}" if training else "is none of data.tags"
             raise DataError(
                 f"tag {tag[:40]!r} {known}{nearest(tag, classes)}",
-                where=f"{file}:{line}",
+                where=f"{where}:{line}",
                 fix="name all tags, also those that nothing is trained on: data.tags",
             )
-    return np.array([number_of[tag] for tag in given.tags], np.int64)
-
-
-def _notes(
-    split: str,
-    vocabulary: Vocabulary,
-    tokens: Any,
-    label: Int64,
-    classes: tuple[str, ...],
-    to_train: Sentences,
-) -> tuple[str, ...]:
-    known = f"{len(vocabulary) - 1} words have an id; " if split == "train" else ""
-    notes = (f"{split}: {known}{int((tokens == 0).sum())} of {len(tokens)} words are unknown",)
-    if split == "train" or not len(label) or not to_train.tags:
-        return notes
-    # The most frequent tag of training is what one would answer without a look.
-    tag = Counter(to_train.tags).most_common(1)[0][0]
-    share = float((label == classes.index(tag)).mean())
-    return (*notes, f"valid: always answering {tag!r} has accuracy {share:.4f}")
