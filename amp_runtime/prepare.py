@@ -15,9 +15,9 @@ import numpy as np
 from amp_runtime import names
 from amp_runtime.checking.rules import ConfigProblemsError, Path, Place, Problem
 from amp_runtime.config.schema import BadConfigError, Config, load_config
-from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.feed import check_lengths
 from amp_runtime.control.parameters import NodeParameters
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import Target
 from amp_runtime.data import TRAIN, VALID, check_source, load_split
 from amp_runtime.data.dataset import Dataset

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker
-from amp_runtime.control.controller import Controller, ControllerSettings
+from amp_runtime.control.controller import Controller
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.predicted import Predicted
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import StageResult
 from amp_runtime.control.stall import JOIN_HINT
 from amp_runtime.data.dataset import Dataset

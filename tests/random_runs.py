@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_graphs import ELEMENTWISE, STEPS, Maker
 from scripted import Delivery, ScriptedRun
 
-from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.updates import Schedule

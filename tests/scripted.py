@@ -17,10 +17,11 @@ from typing import Any
 from wire_frames import as_bytes
 
 from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker
-from amp_runtime.control.controller import Controller, ControllerSettings
+from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.predicted import Predicted
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import StageResult
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph.wiring import Wiring

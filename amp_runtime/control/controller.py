@@ -11,31 +11,31 @@ worker has acknowledged that nothing of any instance is left.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker, Warn
-from amp_runtime.control.feed import Feed, Injection, mean_rows_per_example
+from amp_runtime.control.actions import Action, Finished, StageDone, Tell, ToWorker
+from amp_runtime.control.ending import Ending
+from amp_runtime.control.feed import Feed, mean_rows_per_example
 from amp_runtime.control.in_flight import InFlight, Retirement
+from amp_runtime.control.injecting import Injecting
 from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
 from amp_runtime.control.parameters import NodeParameters, check_nodes
 from amp_runtime.control.predicted import Inbox
 from amp_runtime.control.replicas import Replicas
-from amp_runtime.control.stages import Progress, Split, StageResult, Tally, Target
-from amp_runtime.control.stall import who_owes
+from amp_runtime.control.reports import Reports
+from amp_runtime.control.settings import ControllerSettings
+from amp_runtime.control.stage import Stage
+from amp_runtime.control.stages import Progress, Split, Tally
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import ConfigError, LifecycleError, StallError, WireError, nearest
-from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring, fields_of
-from amp_runtime.nodes.node import Evaluation
+from amp_runtime.errors import LifecycleError, StallError
+from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.statistics import ChannelCounts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
-from amp_runtime.rows.message import ADDRESS_COLUMNS, Direction, Message, Mode
-from amp_runtime.rows.spec import Array, Int32
-from amp_runtime.wire.ledger import check_accounts
-from amp_runtime.wire.plain import shown
+from amp_runtime.rows.message import Message, Mode
+from amp_runtime.rows.spec import Array
 from amp_runtime.wire.protocol import (
-    CONTROLLER,
     Acknowledged,
     Barrier,
     Hello,
@@ -50,64 +50,10 @@ from amp_runtime.wire.protocol import (
     Share,
     Status,
     Stop,
-    Structure,
 )
 
 LATE_REPORT_S = 2.5
 """A report may be so old: workers send one a second, when they can."""
-
-
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
-    """The options of a run that the controller obeys.
-
-    Attributes:
-        max_examples: trained on over all epochs; None: no limit.
-        max_minutes: of training, after which nothing is injected; None: no limit.
-        max_age: how far the number of an instance of training may be beyond that of the
-            oldest in flight, less one; None: no limit.
-        max_active_rows: None: 4 x max_active_keys x the mean rows of an instance.
-        update_every: examples per step under the synchronous schedule.
-        evaluate: go through this split once, forward only, instead of training.
-        evaluation: whether ends of the graph measure examples, predict, or both.
-        most_prediction_bytes: when so many wait to be complete, nothing is injected until
-            they are, and handed on.
-        start_timeout_s: longest time until the next worker is ready.
-        stall_timeout_s: longest time without a retirement or an awaited record.
-    """
-
-    seed: int = 0
-    max_epochs: int = 1
-    max_examples: int | None = None
-    max_minutes: float | None = None
-    max_age: int | None = None
-    max_active_keys: int = 4
-    max_active_rows: int | None = None
-    update_every: int = 100
-    schedule: Schedule = Schedule.ASYNCHRONOUS
-    target: Target | None = None
-    verify: bool = False
-    evaluate: Split | None = None
-    evaluation: Evaluation = Evaluation.METRICS
-    most_prediction_bytes: int = 64 << 20
-    start_timeout_s: float = 30.0
-    stall_timeout_s: float = 120.0
-
-
-@dataclass(slots=True)
-class _Stage:
-    split: Split
-    epoch: int
-    mode: Mode
-    feed: Feed
-    n_examples: int
-    """Of the split; a limit may cut the feed."""
-    started: float
-    before: Mapping[int, WorkerReport]
-    """The reports at the barrier before it."""
-    tally: Tally = field(default_factory=Tally)
-    step_examples: int = 0
-    """Examples injected since the last synchronous step."""
 
 
 class Controller:
@@ -140,13 +86,8 @@ class Controller:
         self._train, self._valid = train, valid
         self._peers = sorted(set(peer_of))
         self._peer_of = peer_of
-        self._channels = channels
         self._life = Lifecycle("the controller")
         self._waiting_for: set[int] = set(self._peers)
-        self._fields = {
-            peer: fields_of([n for n, p in zip(wiring.nodes, peer_of, strict=True) if p == peer])
-            for peer in self._peers
-        }
         self._replicas = Replicas(wiring, peer_of, settings.schedule)
         self._parameterised = {
             node.name: peer
@@ -170,12 +111,12 @@ class Controller:
         mean_rows = mean_rows_per_example(wiring, first) * wiring.batch
         max_rows = settings.max_active_rows or int(4 * settings.max_active_keys * mean_rows) + 1
         self.in_flight = InFlight(settings.max_active_keys, max_rows, verify=settings.verify)
-        self._input_ports = [wiring.targets[CONTROLLER_NODE, spec.name] for spec in wiring.inputs]
-        self._stage: _Stage | None = None
+        self._injecting = Injecting(wiring, peer_of, self.in_flight, verify=settings.verify)
+        self._stage: Stage | None = None
         self._next_instance = 0
         self._unsent: list[Retirement] = []
         self._retired_examples = 0
-        self._began = now
+        self._ending = self._ending_from(now)
         self._barrier = 0
         self._flushing_step = False
         self._emptying_inbox = False
@@ -183,14 +124,22 @@ class Controller:
         self._after_sharing: Barrier | None = None
         self._stop_reason = ""
         self._why = ""
-        self._warned_of: set[str] = set()
         self._parameters: dict[str, Mapping[str, Array]] = {}
-        self._last_progress = self._last_moved = now
-        self.reports: dict[int, WorkerReport] = {}
+        self._last_progress = now
+        self._reports = Reports(wiring, peer_of, channels, now)
 
     @property
     def status(self) -> ControllerStatus:
         return self._life.status
+
+    @property
+    def reports(self) -> Mapping[int, WorkerReport]:
+        """The newest report of each worker, by peer number."""
+        return self._reports.newest
+
+    @property
+    def _epoch(self) -> int:
+        return self._stage.epoch if self._stage is not None else 0
 
     # ---- events
 
@@ -209,23 +158,18 @@ class Controller:
             case Linked(worker=worker):
                 self._life.require(ControllerStatus.LINKING, event="linked")
                 return self._when_all(worker, now, self._linked)
-            case Acknowledged(worker=worker, barrier=barrier, report=report):
+            case Acknowledged(worker=worker, barrier=barrier):
                 self._life.require(ControllerStatus.BARRIER, event="acknowledged")
                 if barrier != self._barrier:
                     raise LifecycleError(f"barrier {barrier} acknowledged, not {self._barrier}")
-                self.reports[worker + 1] = self._checked(record, worker, report)
-                return self._warnings(report) + self._when_all(worker, now, self._barrier_reached)
-            case Status(worker=worker, report=report):
+                warnings = self._reports.take(record, self._epoch, now)
+                return warnings + self._when_all(worker, now, self._barrier_reached)
+            case Status(worker=worker):
                 # Behind an acknowledgement the metrics may have been reset already: the
                 # acknowledged report stands until the barrier is over.
                 running = self._life.status is ControllerStatus.RUNNING
                 if running or worker + 1 in self._waiting_for:
-                    newest = self._checked(record, worker, report)
-                    before = self.reports.get(worker + 1)
-                    if before is None or newest.rows != before.rows:
-                        self._last_moved = now
-                    self.reports[worker + 1] = newest
-                    return self._warnings(newest)
+                    return self._reports.take(record, self._epoch, now)
                 return []
             case Parameters(worker=worker, node=node, arrays=arrays):
                 self._life.require(ControllerStatus.COLLECTING, event="parameters")
@@ -268,7 +212,7 @@ class Controller:
         self._last_progress = now
         stage = self._current_stage()
         stage.tally.retire(retirement)
-        training = stage.mode is Mode.TRAIN
+        training = stage.training
         if not training:
             retirement = Retirement(retirement.instances, np.zeros_like(retirement.n_examples))
         self._unsent.append(retirement)
@@ -292,8 +236,11 @@ class Controller:
         if now - self._last_progress <= timeout_s:
             return
         if self._life.status is ControllerStatus.RUNNING and self.in_flight.instances:
-            moving = self._last_moved - self._last_progress > max(timeout_s / 2, LATE_REPORT_S)
-            why = "rows still go from node to node" if moving else self._who_owes()
+            moved_s = self._reports.last_moved - self._last_progress
+            moving = moved_s > max(timeout_s / 2, LATE_REPORT_S)
+            stage = self._current_stage()
+            owing = self._reports.who_owes(stage.mode, stage.before)
+            why = "rows still go from node to node" if moving else owing
             rule = "a loop of the model must end" if moving else "a node kind must answer every row"
             raise StallError(
                 f"no instance has retired for {timeout_s:g} s; {self.in_flight.instances} are in "
@@ -301,8 +248,9 @@ class Controller:
                 fix=f"{rule}; or raise runtime.{name}",
             )
         if self._waiting_for:
+            missing = ", ".join(map(self._reports.node_names, sorted(self._waiting_for)))
             raise StallError(
-                f"{self._life.status.value}: no word for {timeout_s:g} s from {self._missing()}",
+                f"{self._life.status.value}: no word for {timeout_s:g} s from {missing}",
                 fix=f"see the logs of these workers, or raise runtime.{name}",
             )
 
@@ -318,53 +266,7 @@ class Controller:
         stage = self._stage
         if stage is None:
             return None
-        return Progress(
-            split=stage.split,
-            epoch=stage.epoch,
-            max_epochs=self.settings.max_epochs,
-            examples=stage.tally.examples,
-            n_examples=stage.feed.n_examples,
-            seconds=now - stage.started,
-            in_flight=self.in_flight.instances,
-            metrics=stage.tally.metrics(self.reports, stage.mode),
-            staleness=stage.tally.staleness(self.reports),
-        )
-
-    def _checked(self, record: Record, worker: int, report: WorkerReport) -> WorkerReport:
-        """Return a worker's report, which is of its own nodes alone."""
-        pairs = zip(self.wiring.nodes, self._peer_of, strict=True)
-        own = {node.name for node, peer in pairs if peer == worker + 1}
-        if strangers := report.nodes.keys() - own:
-            raise WireError(
-                f"{record.verb}.report.nodes holds {shown(min(strangers))}; it must hold "
-                f"{', '.join(sorted(own))}",
-                where=f"from worker {self.node_names(worker + 1)!r}",
-            )
-        return report
-
-    def _warnings(self, report: WorkerReport) -> list[Action]:
-        """Warn of each node whose training loss is not finite, once in a run."""
-        epoch = self._stage.epoch if self._stage is not None else 0
-        found: list[Action] = []
-        for name, node in report.nodes.items():
-            loss = node.diverged_loss()
-            if loss is not None and name not in self._warned_of:
-                self._warned_of.add(name)
-                found.append(
-                    Warn(
-                        f"epoch {epoch}: the training loss of node {name!r} is {loss}; the run "
-                        "goes on, but has most likely diverged: try a smaller training.optimizer.lr"
-                    )
-                )
-        return found
-
-    def _missing(self) -> str:
-        return ", ".join(self.node_names(peer) for peer in sorted(self._waiting_for))
-
-    def node_names(self, peer: int) -> str:
-        """Return the names of the nodes that a worker hosts, for messages."""
-        pairs = zip(self.wiring.nodes, self._peer_of, strict=True)
-        return "+".join(node.name for node, p in pairs if p == peer)
+        return stage.progress(self.reports, self.settings.max_epochs, self.in_flight.instances, now)
 
     # ---- start, barriers, end
 
@@ -400,7 +302,7 @@ class Controller:
 
     def _begin(self, now: float) -> list[Action]:
         self._life.to(ControllerStatus.RUNNING)
-        self._began = now
+        self._ending = self._ending_from(now)
         if (split := self.settings.evaluate) is not None:
             if not len(self._dataset(split)):
                 self._why = "no examples to evaluate"
@@ -413,13 +315,16 @@ class Controller:
         self._start_stage(Split.TRAIN, 1, now)
         return self._inject(now)
 
+    def _ending_from(self, now: float) -> Ending:
+        return Ending(self.settings, len(self._train), len(self._valid), now)
+
     def _start_stage(self, split: Split, epoch: int, now: float) -> None:
         dataset = self._dataset(split)
         training = split is Split.TRAIN and self.settings.evaluate is None
         order = dataset.order(self.settings.seed, epoch) if training else np.arange(len(dataset))
         if training and self.settings.max_examples is not None:
             order = order[: self.settings.max_examples - self._retired_examples]
-        self._stage = _Stage(
+        self._stage = Stage(
             split,
             epoch,
             Mode.TRAIN if training else Mode.EVALUATE,
@@ -478,23 +383,16 @@ class Controller:
             self._life.to(ControllerStatus.RUNNING)
             return self._inject(now)
         actions: list[Action] = []
-        if stage is not None and self._peer_of_end and stage.mode is Mode.EVALUATE:
+        if stage is not None and self._peer_of_end and not stage.training:
             actions.append(Tell(self._inbox.take(stage.tally.examples)))
         if self._emptying_inbox:
             self._emptying_inbox = False
             self._life.to(ControllerStatus.RUNNING)
             return actions + self._inject(now)
         if stage is not None:
-            result = stage.tally.result(
-                stage.split,
-                stage.epoch,
-                now - stage.started,
-                self.reports,
-                stage.mode,
-                stage.n_examples,
-            )
+            result = stage.result(self.reports, now)
             actions.append(StageDone(result))
-            self._why = self._why or self._reason_to_end(stage, result, now)
+            self._why = self._why or self._ending.reason(result, self._retired_examples, now)
         if self._why or self._stop_reason:
             self._life.to(ControllerStatus.COLLECTING)
             self._why = self._stop_reason or self._why
@@ -512,41 +410,6 @@ class Controller:
             self._start_stage(Split.TRAIN, stage.epoch + 1, now)
         return actions + self._inject(now)
 
-    def _reason_to_end(self, stage: _Stage, result: StageResult, now: float) -> str:
-        if self.settings.evaluate is not None:
-            return "evaluated"
-        if stage.split is Split.TRAIN and len(self._valid):
-            return ""
-        target = self.settings.target
-        if target is not None and result.complete and target.metric not in result.metrics:
-            raise ConfigError(
-                f"no metric {target.metric!r}{nearest(target.metric, result.metrics)}; this model "
-                f"has {', '.join(sorted(result.metrics)) or 'none'}",
-                where="training.target",
-            )
-        if target is not None and target.reached(result.metrics):
-            return f"target reached: {target.metric} {result.metrics[target.metric]:.4f}"
-        limit, n = self._limit_reached(now), self.settings.max_epochs
-        cut = limit and self._retired_examples < n * len(self._train)
-        if stage.epoch >= n and not cut:
-            return f"{n} epoch{'s'[: n > 1]} done"
-        return limit
-
-    def _limit_reached(self, now: float) -> str:
-        """Return which limit has ended training, in words; '' while none has."""
-        most, minutes = self.settings.max_examples, self.settings.max_minutes
-        if most is not None and self._retired_examples >= most:
-            return f"max_examples reached: {self._retired_examples} examples"
-        if minutes is not None and now - self._began >= 60 * minutes:
-            return f"max_minutes reached: {minutes:g} minutes"
-        return ""
-
-    def _time_is_up(self, stage: _Stage, now: float) -> bool:
-        """Whether training may inject no more; what is trained is validated all the same."""
-        minutes = self.settings.max_minutes
-        training = stage.mode is Mode.TRAIN
-        return training and minutes is not None and now - self._began >= 60 * minutes
-
     def _finish(self) -> list[Action]:
         self._life.to(ControllerStatus.FINISHED)
         self._waiting_for = set()
@@ -560,14 +423,15 @@ class Controller:
         """Admit what may be admitted; ask for a barrier where the stage is over."""
         stage = self._current_stage()
         actions: list[Action] = []
-        stopping = bool(self._stop_reason) or self._time_is_up(stage, now)
+        training = stage.training
+        stopping = bool(self._stop_reason) or (training and self._ending.time_is_up(now))
         full = self._inbox.n_bytes >= self.settings.most_prediction_bytes
         while not stopping and not full:
             n_rows, n_examples = stage.feed.upcoming()
             if not len(n_rows):
                 break
             count = self.in_flight.admissible(n_rows)
-            if stage.mode is Mode.TRAIN and (max_age := self.settings.max_age) is not None:
+            if training and (max_age := self.settings.max_age) is not None:
                 count = min(count, self.in_flight.span_left(stage.feed.next_instance, max_age))
             if self._synchronous(stage):
                 left = self.settings.update_every - stage.step_examples
@@ -579,7 +443,8 @@ class Controller:
             together = int((np.cumsum(n_examples) <= self.settings.update_every).sum())
             injection = stage.feed.take(min(count, max(together, 1)))
             stage.step_examples += int(injection.n_examples.sum())
-            actions += self._send(injection, stage.mode)
+            self._next_instance = int(injection.instances[-1]) + 1
+            actions += self._injecting.actions(injection, stage.mode)
         if self.in_flight.instances:
             return actions
         self.in_flight.assert_drained()
@@ -595,42 +460,16 @@ class Controller:
         return actions + self._ask_after_sharing(
             Barrier(
                 self._barrier + 1,
-                apply_left_over=stage.mode is Mode.TRAIN,
+                apply_left_over=training,
                 step_examples=step,
                 reset_metrics=True,
                 epoch=stage.epoch,
-                resume=stage.mode is Mode.EVALUATE,
+                resume=not training,
             )
         )
 
-    def _synchronous(self, stage: _Stage) -> bool:
-        return self.settings.schedule is Schedule.SYNCHRONOUS and stage.mode is Mode.TRAIN
-
-    def _send(self, injection: Injection, mode: Mode) -> list[Action]:
-        self.in_flight.admit(injection.instances, injection.n_rows, injection.n_examples)
-        self._next_instance = int(injection.instances[-1]) + 1
-        actions: list[Action] = []
-        counts = {"instances": injection.instances, "n_examples": injection.n_examples}
-        for peer, fields in self._fields.items():
-            if fields:
-                arrays = {n: injection.structure[n] for f in fields for n in (f, f"#{f}")}
-                actions.append(ToWorker(peer, Structure({**counts, **arrays})))
-        for number, rows in enumerate(injection.inputs):
-            for port, some in rows.dealt(self._input_ports[number]):
-                columns = self._stamp(number, some.columns)
-                message = Message(Direction.FORWARD, mode, port, columns, some.payload)
-                peer = self._peer_of[self.wiring.input_ports[port][0]]
-                actions.append(Inject(peer, message))
-        return actions
-
-    def _stamp(self, return_port: int, columns: Int32) -> Int32:
-        state = columns[:, ADDRESS_COLUMNS:]
-        stamped = (
-            np.concatenate([columns, state], axis=1) if self.settings.verify else columns.copy()
-        )
-        stamped[:, 0] = return_port
-        stamped[:, 1] = self.in_flight.stamp(state)
-        return stamped
+    def _synchronous(self, stage: Stage) -> bool:
+        return self.settings.schedule is Schedule.SYNCHRONOUS and stage.training
 
     def _send_retired(self) -> list[Action]:
         if not self._unsent:
@@ -654,27 +493,9 @@ class Controller:
             InvariantError: names the channel and both counts.
         """
         self.in_flight.assert_drained()
-        counts = {peer: report.process.channels for peer, report in self.reports.items()}
-        check_accounts({CONTROLLER: self._channels(), **counts}, self._peer_name)
+        self._reports.assert_all_received()
 
-    def _peer_name(self, peer: int) -> str:
-        return "the controller" if peer == CONTROLLER else self.node_names(peer)
-
-    def _who_owes(self) -> str:
-        """Say where rows are, from the newest reports."""
-        stage = self._current_stage()
-        owing = who_owes(
-            self.wiring, self._peer_of, stage.mode, stage.before, self.reports, self._channels()
-        )
-        held = [
-            f"{name}: {node.stash_used} rows unanswered, {node.join_waiting} keys wait in its join"
-            for report in self.reports.values()
-            for name, node in report.nodes.items()
-            if node.stash_used or node.join_waiting
-        ]
-        return "; ".join(owing or held) or "no node reports rows"
-
-    def _current_stage(self) -> _Stage:
+    def _current_stage(self) -> Stage:
         if self._stage is None:
             raise LifecycleError("no stage has begun")
         return self._stage

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed (make peers)")
 import torch
 from torch.nn.functional import cross_entropy
 
-from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.one_to_one import Parameterised

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from amp_runtime.commands import node_kinds
-from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph import POSITION, Graph
 from amp_runtime.reference import Reference

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from wirings import chain, examples, recurrent, tokens_chain
 
 from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker, Warn
-from amp_runtime.control.controller import Controller, ControllerSettings
+from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import Target
 from amp_runtime.errors import (
     ConfigError,

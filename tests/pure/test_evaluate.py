@@ -12,7 +12,8 @@ from scripted import Delivery, ScriptedRun
 from wirings import chain, examples, recurrent
 
 from amp_runtime.commands.evaluate import _sorted_out
-from amp_runtime.control.controller import Controller, ControllerSettings
+from amp_runtime.control.controller import Controller
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import Split
 from amp_runtime.errors import ParametersError, UsageError, WireError
 from amp_runtime.host.node_host import HostSettings, NodeHost

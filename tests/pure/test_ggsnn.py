@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from kinds import differences
 
-from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.in_flight import InFlight
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import Split
 from amp_runtime.data import load_split
 from amp_runtime.data.about import About

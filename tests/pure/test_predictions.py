@@ -14,8 +14,8 @@ from kinds import f64, floats, make, only, rows, spec, structure
 from scripted import Delivery, ScriptedRun
 from wirings import POSITION, chain, examples, new_graph, recurrent, tokens_chain
 
-from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.predicted import NodePredictions, Predicted
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import Split, StageResult
 from amp_runtime.data.about import Unit
 from amp_runtime.errors import LifecycleError, NodeError, OutputError, WireError

@@ -17,7 +17,7 @@ from random_graphs import STEPS, build
 from random_runs import EVERYTHING, N_TRAIN, data, quick, recipes, run_settings, scripted
 from scripted import Delivery, ScriptedRun
 
-from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.one_to_one import Parameterised

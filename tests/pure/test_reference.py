@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from wirings import PerExample, chain, examples, new_graph, recurrent
 
-from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.errors import InvariantError
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.reference import Reference

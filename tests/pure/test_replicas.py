@@ -12,9 +12,9 @@ from wirings import chain, examples, recurrent
 
 from amp_runtime.checking.rules import ConfigProblemsError
 from amp_runtime.control.actions import Finished
-from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.replicas import Replicas
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.errors import InvariantError, LifecycleError, WireError
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.updates import Schedule

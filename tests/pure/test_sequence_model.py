@@ -11,8 +11,8 @@ from kinds import differences
 from scripted import Delivery, ScriptedRun
 from sequence_models import N_CLASSES, N_FEATURES, N_TOKENS, VARIANTS, sequences
 
-from amp_runtime.control.controller import ControllerSettings
 from amp_runtime.control.predicted import Predicted
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import Split
 from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset

@@ -9,7 +9,7 @@ import pytest
 from wirings import PerExample, chain, examples, new_graph, recurrent
 
 import amp_runtime.traffic
-from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.reference import Reference
 from amp_runtime.traffic import BYTES_PER_US, ROW_US, count, estimated_work
 from workers.linear import Linear

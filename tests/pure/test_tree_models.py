@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from kinds import differences
 
-from amp_runtime.control.controller import ControllerSettings
+from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.tree_fields import tree_fields
 from amp_runtime.errors import ShapeMismatchError
