@@ -201,6 +201,10 @@ def _graph(parts: _Parts, train: Dataset, config: Config, kinds: Kinds) -> Graph
         kinds,
         fields={name: field.spec for name, field in train.fields.items()},
         entries={name: len(words) for name, words in train.about.vocabularies.items()},
+        unseen={
+            name: train.fields[name].missing_ids(len(words))
+            for name, words in train.about.vocabularies.items()
+        },
         vectors=train.about.vectors,
         scales=train.about.scales,
         batch=config.data.batch,

@@ -19,7 +19,8 @@ from amp_runtime.control.stall import JOIN_HINT
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import InvariantError
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.host.making import HostSettings
+from amp_runtime.host.node_host import NodeHost
 from amp_runtime.nodes.node import Kinds
 from amp_runtime.wire.protocol import CONTROLLER, Hello, Link, Linked, Record, Stop
 

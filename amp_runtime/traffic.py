@@ -17,7 +17,8 @@ from amp_runtime.control.feed import Feed
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph.placement import Work
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
-from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.host.making import HostSettings
+from amp_runtime.host.node_host import NodeHost
 from amp_runtime.nodes.loss import Loss
 from amp_runtime.nodes.node import Kinds, Node
 from amp_runtime.nodes.one_to_one import OneToOne

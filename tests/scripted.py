@@ -25,7 +25,8 @@ from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import StageResult
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.host.making import HostSettings
+from amp_runtime.host.node_host import NodeHost
 from amp_runtime.nodes.statistics import ProcessFacts
 from amp_runtime.rows.message import Direction, Message
 from amp_runtime.wire.codec import decode, encode_message, encode_record

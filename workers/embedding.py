@@ -34,10 +34,20 @@ class Embedding(Parameterised):
         entries: Annotated[int, Gt(0), "tokens are 0 to entries - 1"]
         features: Annotated[int, Gt(0), "width of the output"]
         std: Annotated[float, Gt(0), "standard deviation of the initial table"] = 1.0
+        zero: Annotated[
+            tuple[int, ...], "entries that begin as zeros: those that training never sees"
+        ] = ()
         sparse: Annotated[
             Literal["dense_equal", "lazy"],
             "lazy: an update leaves rows without a gradient, and their moments, as they are",
         ] = "dense_equal"
+
+        def __post_init__(self) -> None:
+            for entry in self.zero:
+                if not 0 <= entry < self.entries:
+                    raise ValueError(
+                        f"zero: {entry} is no entry; entries are 0 to {self.entries - 1}"
+                    )
 
     @classmethod
     def infer(cls, options: Any, inputs: Mapping[str, PortSpec], dtype: str) -> dict[str, PortSpec]:
@@ -58,7 +68,10 @@ class Embedding(Parameterised):
 
     def initial_parameters(self, generator: np.random.Generator) -> dict[str, Array]:
         shape = (self.options.entries, self.options.features)
-        return {"table": generator.normal(0, self.options.std, shape)}
+        table = generator.normal(0, self.options.std, shape)
+        if self.options.zero:
+            table[list(self.options.zero)] = 0
+        return {"table": table}
 
     def compute(self, payload: Payload) -> tuple[Payload, Payload]:
         tokens = single(payload)

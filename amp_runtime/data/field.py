@@ -88,6 +88,12 @@ class Field:
             return self.column.take(rows)
         return self.column.take(rows, axis=0)
 
+    def missing_ids(self, n: int) -> list[int]:
+        """Return those of the ids 0 to n - 1 that are not among its values."""
+        seen = np.zeros(n, bool)
+        seen[self.values[(self.values >= 0) & (self.values < n)]] = True
+        return np.flatnonzero(~seen).tolist()
+
     @cached_property
     def counts(self) -> Int32:
         """int32 [examples]: the rows of each example."""

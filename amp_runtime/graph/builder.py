@@ -11,7 +11,7 @@ wiring = graph.build()
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -66,6 +66,7 @@ class Graph:
         kinds: finds node classes.
         fields: {field: spec} of the data set's examples.
         entries: {field: how many values}, of fields of ids with a vocabulary.
+        unseen: {field: those of its values that no training example holds}.
         vectors: {field: [values, features]}, pre-trained vectors of the values of such fields.
         scales: {field: {metric: factor of an absolute error of its values}}.
         batch: examples per instance.
@@ -84,6 +85,7 @@ class Graph:
         *,
         fields: Mapping[str, ArraySpec],
         entries: Mapping[str, int] | None = None,
+        unseen: Mapping[str, Sequence[int]] | None = None,
         vectors: Mapping[str, Array] | None = None,
         scales: Mapping[str, Mapping[str, float]] | None = None,
         batch: int = 1,
@@ -92,7 +94,9 @@ class Graph:
         overrides: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.fields = dict(fields)
-        self._examples = ExampleFields(fields, entries or {}, vectors or {}, scales or {}, dtype)
+        self._examples = ExampleFields(
+            fields, entries or {}, unseen or {}, vectors or {}, scales or {}, dtype
+        )
         self.batch = batch
         self.dtype = dtype
         self._kinds = kinds
@@ -114,6 +118,14 @@ class Graph:
             GraphError: no such field, or the data source does not say.
         """
         return self._examples.entries(field)
+
+    def unseen(self, field: str) -> tuple[int, ...]:
+        """Return the ids among a field's values that no training example holds, if known.
+
+        Raises:
+            GraphError: no such field.
+        """
+        return self._examples.unseen(field)
 
     def vectors(self, field: str) -> Array | None:
         """Return pre-trained vectors of a field's values, [values, features], if there are any.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from amp_runtime.errors import GraphError, nearest
 from amp_runtime.rows.spec import Array, ArraySpec
@@ -14,6 +14,7 @@ class ExampleFields:
     Args:
         specs: {field: spec}.
         entries: {field: how many values}, of fields of ids with a vocabulary.
+        unseen: {field: those of its values that no training example holds}.
         vectors: {field: [values, features]}, pre-trained vectors of the values of such fields.
         scales: {field: {metric: factor of an absolute error of its values}}.
         dtype: of floating payloads.
@@ -23,12 +24,14 @@ class ExampleFields:
         self,
         specs: Mapping[str, ArraySpec],
         entries: Mapping[str, int],
+        unseen: Mapping[str, Sequence[int]],
         vectors: Mapping[str, Array],
         scales: Mapping[str, Mapping[str, float]],
         dtype: str,
     ) -> None:
         self.specs = dict(specs)
         self._entries = dict(entries)
+        self._unseen = dict(unseen)
         self._vectors = dict(vectors)
         self._scales = dict(scales)
         self._dtype = dtype
@@ -66,6 +69,15 @@ class ExampleFields:
                 fix="set it as an option of the model",
             )
         return self._entries[field]
+
+    def unseen(self, field: str) -> tuple[int, ...]:
+        """Return the ids among a field's values that no training example holds, if known.
+
+        Raises:
+            GraphError: no such field.
+        """
+        self.spec(field)
+        return tuple(self._unseen.get(field, ()))
 
     def vectors(self, field: str) -> Array | None:
         """Return pre-trained vectors of a field's values, if there are any.

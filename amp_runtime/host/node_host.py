@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from amp_runtime.errors import AmpError, InvariantError, NodeError, StartError, WireError
-from amp_runtime.graph.wiring import CONTROLLER_NODE, NodeSpec, Wiring, fields_of
+from amp_runtime.errors import AmpError, InvariantError, WireError
+from amp_runtime.graph.wiring import Wiring, fields_of
+from amp_runtime.host.arrivals import Arrivals, check_structure
+from amp_runtime.host.counters import Counters
+from amp_runtime.host.making import HostSettings, make_node
+from amp_runtime.host.routing import Outgoing, Routing
 from amp_runtime.host.row_queues import RowQueues
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.end import End
-from amp_runtime.nodes.node import Evaluation, Kinds, Node, NodeContext
+from amp_runtime.nodes.node import Kinds, Node
 from amp_runtime.nodes.one_to_one import Parameterised
-from amp_runtime.nodes.statistics import MetricSum, NodeReport, ProcessFacts, WorkerReport
-from amp_runtime.nodes.updates import Schedule, UpdatePolicy
+from amp_runtime.nodes.statistics import ProcessFacts, WorkerReport
+from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import (
     ADDRESS_COLUMNS,
     Answer,
@@ -34,15 +36,10 @@ from amp_runtime.rows.message import (
     MergeKey,
     Message,
     Mode,
-    Payload,
     Rows,
-    dealt,
 )
-from amp_runtime.rows.spec import ArraySpec, Int32
 from amp_runtime.rows.structure import StructureArena
-from amp_runtime.wire.codec import check_payload
 from amp_runtime.wire.protocol import (
-    CONTROLLER,
     Acknowledged,
     AskShare,
     Barrier,
@@ -62,77 +59,6 @@ if TYPE_CHECKING:
 
 PREDICTION_BYTES = 256 << 10
 """A node hands on its predictions when they are so large: they are no part of any answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostSettings:
-    """What all workers of a run share.
-
-    Attributes:
-        peer_of: peer number by node number; the controller is peer 0.
-        update_every: examples per update, for nodes that do not say otherwise.
-        evaluation: what ends of the graph make of rows in evaluation.
-    """
-
-    peer_of: Sequence[int]
-    seed: int = 0
-    verify: bool = False
-    schedule: Schedule = Schedule.ASYNCHRONOUS
-    update_every: int = 100
-    evaluation: Evaluation = Evaluation.METRICS
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """A message to another worker or to the controller."""
-
-    peer: int
-    message: Message
-
-
-@dataclass(slots=True)
-class _Counters:
-    """What the host counts about a node.
-
-    Attributes:
-        rows, batches: by direction, all modes.
-        sent: rows that it emitted, and rows that it answered, by direction.
-        train_rows: forward rows in training.
-    """
-
-    rows: list[int] = field(default_factory=lambda: [0, 0])
-    batches: list[int] = field(default_factory=lambda: [0, 0])
-    sent: list[int] = field(default_factory=lambda: [0, 0])
-    busy_s: float = 0.0
-    train_rows: int = 0
-
-
-def _is_too_big(error: Exception) -> bool:
-    """Whether an array was asked for that no memory holds: NumPy has three errors for it."""
-    numpy_says = ("array is too big", "Maximum allowed dimension exceeded")
-    return isinstance(error, MemoryError) or str(error).startswith(numpy_says)
-
-
-def _breach(node: Node, what: str) -> NodeError:
-    """Return the error for what a kind's code returned and no kind may."""
-    return NodeError(what, where=f"node {node.name!r} (kind {type(node).__qualname__})")
-
-
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """What a message to one port must be.
-
-    Attributes:
-        n_state: state columns of the port's schema.
-        n_columns: of the message's matrix.
-        node: its name.
-    """
-
-    arrays: Mapping[str, ArraySpec]
-    n_state: int
-    n_columns: int
-    node: str
-    where: str
 
 
 class NodeHost:
@@ -163,77 +89,22 @@ class NodeHost:
         self._clock = clock
         self._facts = facts
         self._numbers = [i for i, p in enumerate(settings.peer_of) if p == peer]
-        self._peer_of_return = [
-            CONTROLLER if node == CONTROLLER_NODE else settings.peer_of[node]
-            for node, _ in wiring.return_ports
-        ]
-        self._wanting = wiring.returns_wanting_gradient
         fields = fields_of([wiring.nodes[i] for i in self._numbers])
         self.arena = StructureArena({name: wiring.fields[name] for name in fields})
         self.nodes: dict[int, Node] = {
-            i: self._make(kinds, i, wiring.nodes[i]) for i in self._numbers
+            i: make_node(wiring, i, kinds, settings, self.arena) for i in self._numbers
         }
         self._replicas = self._find_replicas()
-        self._forward_ports = self._expected(wiring.input_ports, forward=True)
-        self._return_ports = self._expected(wiring.return_ports, forward=False)
+        self._arrivals = Arrivals(wiring, self.nodes, verify=settings.verify)
+        self._routing = Routing(wiring, settings.peer_of)
         self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
-        self._counters = {i: _Counters() for i in self._numbers}
+        self._counters = {i: Counters() for i in self._numbers}
         self._ends = [node for node in self.nodes.values() if isinstance(node, End)]
         self._queues = RowQueues(self._most_rows, taking_turns=len(self._numbers) > 1)
         self._retired_examples = 0
         self._parked: list[Message] = []
         self._to_settle: int | None = None
         self.working_on = ""
-
-    def _make(self, kinds: Kinds, number: int, spec: NodeSpec) -> Node:
-        cls = kinds.load(spec.kind, where=f"node {spec.name!r}")
-        training = spec.training
-        context = NodeContext(
-            name=spec.name,
-            ir_name=spec.ir_name,
-            kind=spec.kind,
-            options=cls.read_options(spec.options),
-            inputs=spec.inputs,
-            outputs=spec.outputs,
-            wants_gradient=self.wiring.ports_wanting_gradient(number),
-            return_ports={
-                port: r for r, (n, port) in enumerate(self.wiring.return_ports) if n == number
-            },
-            dtype=self.wiring.dtype,
-            seed=self._settings.seed,
-            structure=self.arena.only(spec.fields),
-            verify=self._settings.verify,
-            evaluation=self._settings.evaluation,
-        )
-        if spec.parameterised:
-            policy = UpdatePolicy(
-                self._settings.schedule,
-                training["update_every"],
-                training["min_update_frequency"],
-                spec.replica,
-                spec.replicas,
-            )
-            context = replace(
-                context,
-                updates=policy,
-                optimizer=training["optimizer"],
-                lr_schedule=training["lr_schedule"],
-                clip=training["clip"],
-                initializer=training["initializer"],
-                backward_weights=BackwardWeights(training["backward_weights"]),
-            )
-        where = f"node {spec.name!r} (kind {spec.kind})"
-        try:
-            node = cls(context)
-        except AmpError as error:
-            raise (error if error.where else error.at(where)) from error.__cause__
-        except Exception as error:
-            fix = "make its layers smaller" if _is_too_big(error) else ""
-            said = f"cannot be made: {type(error).__name__}: {error}"
-            raise StartError(said, where=where, fix=fix) from error
-        if not hasattr(node, "stash"):
-            raise StartError("its __init__ does not call super().__init__(context)", where=where)
-        return node
 
     def _find_replicas(self) -> HostReplicas | None:
         found = [
@@ -282,23 +153,14 @@ class NodeHost:
             number, port = self.wiring.input_ports[message.port]
             node = self.nodes[number]
             self.working_on = node.name
-            width = self._forward_ports[message.port].n_state
+            width = self._arrivals.forward[message.port].n_state
             rows = Rows(message.columns, message.payload or {}, width)
             results = node.forward(port, rows, message.mode)
-        if not isinstance(results, (tuple, list)):
-            raise _breach(node, f"returned {results!r:.80}, not a list of Emissions and Answers")
-        for result in results:
-            if isinstance(result, Emission):
-                self._emit(number, result, message.mode, out)
-            elif isinstance(result, Answer):
-                self._answer(number, result, message.mode, out)
-            else:
-                raise _breach(node, f"returned {result!r:.80}, neither an Emission nor an Answer")
         counters = self._counters[number]
-        counters.rows[message.direction] += len(message)
-        if message.direction is Direction.FORWARD and message.mode is Mode.TRAIN:
-            counters.train_rows += len(message)
-        counters.batches[message.direction] += 1
+        for outgoing in self._routing.route(number, node, results, message.mode):
+            counters.sent[outgoing.message.direction] += len(outgoing.message)
+            self._send(node, outgoing, out)
+        counters.worked_on(message)
         counters.busy_s += self._clock() - started
         return out
 
@@ -322,7 +184,7 @@ class NodeHost:
         """Obey a record of the controller; return the replies."""
         match record:
             case Structure():
-                self._check_structure(record)
+                check_structure(record, self.arena.fields)
                 self.arena.add(record.arrays)
                 parked, self._parked = self._parked, []
                 for message in parked:
@@ -416,8 +278,12 @@ class NodeHost:
         return sum(len(m) for m in self._parked)
 
     def report(self) -> WorkerReport:
+        nodes = {}
+        for number, node in self.nodes.items():
+            moves = self._replicas.moves(node.name) if self._replicas else None
+            nodes[node.name] = self._counters[number].report(node, moves)
         return WorkerReport(
-            nodes={self.wiring.nodes[i].name: self._node_report(i) for i in self._numbers},
+            nodes=nodes,
             process=self._facts(),
             queued_rows=self.queued_rows,
             parked_rows=self.parked_rows,
@@ -437,123 +303,19 @@ class NodeHost:
                 any_node.reset_metrics()
         return Acknowledged(self.peer - 1, record.barrier, report)
 
-    def _node_report(self, number: int) -> NodeReport:
-        node, counters = self.nodes[number], self._counters[number]
-        updates: dict[str, Any] = {}
-        if isinstance(node, Parameterised):
-            moves = self._replicas.moves(node.name) if self._replicas else 0
-            updates = {
-                "averagings": moves if self.wiring.nodes[number].replicas > 1 else None,
-                "updates": node.version - moves,
-                "staleness": node.staleness.counts.tolist(),
-                "gradient_rows": node.updates.rows,
-                "lr": node.optimizer.lr,
-                "clipped": node.clipped if node.clip is not None else None,
-            }
-            if (versions := node.weights.versions) is not None:
-                updates |= {
-                    "weight_copies_peak": versions.peak,
-                    "weight_copies_peak_bytes": versions.peak_bytes,
-                }
-        metrics = {
-            mode.name.lower(): {  # a kind may well sum with numpy; a record holds plain numbers
-                n: MetricSum(float(m.total), int(m.count))
-                for n, m in node.take_metrics(mode).items()
-            }
-            for mode in Mode
-        }
-        return NodeReport(
-            rows_forward=counters.rows[Direction.FORWARD],
-            rows_backward=counters.rows[Direction.BACKWARD],
-            rows_emitted=counters.sent[Direction.FORWARD],
-            rows_answered=counters.sent[Direction.BACKWARD],
-            batches_forward=counters.batches[Direction.FORWARD],
-            batches_backward=counters.batches[Direction.BACKWARD],
-            busy_s=counters.busy_s,
-            stash_used=node.stash.used,
-            stash_peak=node.stash.peak,
-            stash_bytes=node.stash.nbytes,
-            join_waiting=node.waiting,
-            metrics={mode: values for mode, values in metrics.items() if values},
-            **updates,
-        )
-
-    # ---- routing
-
-    def _emit(self, number: int, emission: Emission, mode: Mode, out: list[Outgoing]) -> None:
-        if not len(emission.rows):
-            return
-        ports = self.wiring.targets.get((number, emission.port))
-        if ports is None:
-            outputs = ", ".join(map(repr, self.wiring.nodes[number].outputs)) or "none"
-            raise _breach(
-                self.nodes[number],
-                f"emitted rows at port {emission.port!r}; its output ports are: {outputs}",
-            )
-        rows = emission.rows
-        if len(ports) == 1:
-            self._emit_at(number, ports[0], rows, mode, out)
-            return
-        for replica, index in dealt(rows.columns[:, ADDRESS_COLUMNS], len(ports)):
-            some = rows if index is None else rows.take(index)
-            self._emit_at(number, ports[replica], some, mode, out)
-
-    def _emit_at(self, number: int, port: int, rows: Rows, mode: Mode, out: list[Outgoing]) -> None:
-        message = Message(Direction.FORWARD, mode, port, rows.columns, rows.payload)
-        self._send(number, self._settings.peer_of[self.wiring.input_ports[port][0]], message, out)
-
-    def _answer(self, number: int, answer: Answer, mode: Mode, out: list[Outgoing]) -> None:
-        if not len(answer.return_to):
-            return
-        if answer.return_to.ndim != 2:
-            raise _breach(
-                self.nodes[number],
-                f"answered to addresses {list(answer.return_to.shape)}, not [rows, 2]",
-            )
-        ports = answer.return_to[:, 0]
-        if (ports == ports[0]).all():
-            self._answer_port(number, int(ports[0]), answer.return_to, answer.gradient, mode, out)
-            return
-        order = np.argsort(ports, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(ports[order])) + 1):
-            return_port, gradient = int(ports[rows[0]]), answer.gradient
-            if gradient is not None and return_port in self._wanting:
-                gradient = {name: array[rows] for name, array in gradient.items()}
-            self._answer_port(number, return_port, answer.return_to[rows], gradient, mode, out)
-
-    def _answer_port(
-        self,
-        number: int,
-        return_port: int,
-        return_to: Int32,
-        gradient: Payload | None,
-        mode: Mode,
-        out: list[Outgoing],
-    ) -> None:
-        if not 0 <= return_port < len(self._peer_of_return):
-            raise _breach(
-                self.nodes[number],
-                f"answered to return port {return_port}, which no row came with",
-            )
-        # The controller and nodes without parameters before them have no use for dx.
-        if return_port not in self._wanting:
-            gradient = None
-        message = Message(Direction.BACKWARD, mode, return_port, return_to[:, 1:], gradient)
-        self._send(number, self._peer_of_return[return_port], message, out)
-
-    def _send(self, sender: int, peer: int, message: Message, out: list[Outgoing]) -> None:
-        self._counters[sender].sent[message.direction] += len(message)
+    def _send(self, sender: Node, outgoing: Outgoing, out: list[Outgoing]) -> None:
+        """Queue a message that is for a node here; put any other into `out`."""
+        message = outgoing.message
         message.columns.flags.writeable = False
         for array in (message.payload or {}).values():
             array.flags.writeable = False
-        if peer != self.peer:
-            out.append(Outgoing(peer, message))
+        if outgoing.peer != self.peer:
+            out.append(outgoing)
             return
         try:
             self._check(message)
         except AmpError as error:
-            name = self.wiring.nodes[sender].name
-            raise error.at(f"rows from node {name!r}") from error.__cause__
+            raise error.at(f"rows from node {sender.name!r}") from error.__cause__
         self._enqueue(message)
 
     # ---- queues
@@ -591,41 +353,10 @@ class NodeHost:
         rows_per_example *= spec.replicas  # of its own examples
         return float(training.get("update_every", self._settings.update_every)) * rows_per_example
 
-    def _check_structure(self, record: Structure) -> None:
-        for name, spec in self.arena.fields.items():
-            found = record.arrays.get(name)
-            if found is None or not spec.fits(found):
-                given = "missing" if found is None else ArraySpec(found.shape[1:], found.dtype.name)
-                raise WireError(f"structure field {name!r} is {given}; declared: {spec}")
-
     def _check(self, message: Message) -> None:
-        ports = (
-            self._forward_ports if message.direction is Direction.FORWARD else self._return_ports
-        )
-        port = ports.get(message.port)
-        if port is None:
-            raise WireError(
-                f"port {message.port} of a {message.direction.name} message is not here"
-            )
+        port = self._arrivals.expected(message)
         try:
-            if not len(message.columns):
-                raise WireError("a message without rows", where=port.where)
-            check_payload(message, port.arrays, port.where, port.n_columns)
+            self._arrivals.check(message, port)
         except AmpError:
             self.working_on = port.node
             raise
-
-    def _expected(self, ports: Sequence[tuple[int, str]], *, forward: bool) -> dict[int, _Expected]:
-        """Return what may come to each of `ports` that is a port of a node here."""
-        expected = {}
-        for number, (node, port) in enumerate(ports):
-            if node not in self.nodes:
-                continue
-            spec = self.wiring.nodes[node]
-            port_spec = spec.inputs[port] if forward else spec.outputs[port]
-            n_state = len(port_spec.schema.names)
-            n_origin = n_state if self._settings.verify else 0
-            n_columns = ADDRESS_COLUMNS + n_state + n_origin if forward else 1 + n_origin
-            where = f"node {spec.name!r}, port {port!r}"
-            expected[number] = _Expected(port_spec.arrays, n_state, n_columns, spec.name, where)
-        return expected

@@ -29,10 +29,13 @@ class HostReplicas:
             spec.name: make_replica(node, spec.training, schedule) for spec, node in nodes
         }
 
-    def moves(self, node: str) -> int:
-        """Return how often a node went on from what it was sent: versions that are no updates."""
+    def moves(self, node: str) -> int | None:
+        """Return how often a node went on from what it was sent: versions that are no updates.
+
+        None: it has no replicas.
+        """
         replica = self._replicas.get(node)
-        return replica.moves if replica else 0
+        return replica.moves if replica else None
 
     def due(self) -> list[Share]:
         """Return what is to be shared now, unasked."""

@@ -13,7 +13,8 @@ import traceback
 
 from amp_runtime.errors import AmpError, WorkerFaultError, blamed
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
-from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.host.making import HostSettings
+from amp_runtime.host.node_host import NodeHost
 from amp_runtime.nodes.node import Evaluation, Kinds
 from amp_runtime.nodes.statistics import Histogram, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule

@@ -15,6 +15,7 @@ of its children, whose forget gates see it; a leaf's group is empty, so it leave
 from __future__ import annotations
 
 from amp_runtime.graph import POSITION, Graph
+from amp_runtime.models.embedded import embedded
 from amp_runtime.names import needs
 from amp_runtime.rows.spec import Array, Columns
 from amp_runtime.rows.structure import StructureArena
@@ -48,15 +49,14 @@ def build(
     """
     graph.state(node=node_bits)
     nodes = graph.input("nodes", each="type", state={"node": POSITION}, payload={"x": "type"})
-    entries = graph.entries("type") if types is None else types
-    embedded = graph.add("embedding", "embedding", nodes, entries=entries, features=embedding)
+    vectors = embedded(graph, nodes, "type", types, embedding)
     if input_dropout:
-        embedded = graph.add("dropout", "input-dropout", embedded, rate=input_dropout)
+        vectors = graph.add("dropout", "input-dropout", vectors, rate=input_dropout)
 
     to_children = graph.add(
         "flatmap",
         "to-children",
-        embedded,
+        vectors,
         count=f"{__name__}:n_children",
         state=f"{__name__}:to_child",
     )
@@ -73,7 +73,7 @@ def build(
         announced=True,
         passes={"x": "x"},
     )
-    graph.connect(embedded, children.port("key"))
+    graph.connect(vectors, children.port("key"))
     cell = graph.add("child_sum_lstm", "cell", children)
     top = graph.add("cond", "top", cell, choose=f"{__name__}:is_root")
     graph.connect(top["no"], child.port("state"))

@@ -31,7 +31,10 @@ def embedded(
             fix="leave model.embedding out, or choose other data.vectors",
         )
     n_entries = graph.entries(field) if entries is None else entries
-    node = graph.add("embedding", "embedding", ids, entries=n_entries, features=width)
+    # What training never sees, such as the id of unknown words, stays as it begins; at random
+    # it would be taken for some word or other, and for another one with each seed.
+    unseen = () if vectors is not None or entries is not None else graph.unseen(field)
+    node = graph.add("embedding", "embedding", ids, entries=n_entries, features=width, zero=unseen)
     if vectors is not None:
         graph.begin(node, table=vectors)
     return node

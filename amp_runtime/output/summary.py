@@ -8,7 +8,8 @@ from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.errors import AmpError, GraphError, StartError, blamed
 from amp_runtime.graph.placement import Placement
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.host.making import HostSettings
+from amp_runtime.host.node_host import NodeHost
 from amp_runtime.nodes.node import Kinds
 from amp_runtime.output.table import text_table
 from amp_runtime.rows.spec import PortSpec

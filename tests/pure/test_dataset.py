@@ -30,6 +30,11 @@ def test_examples_become_columns_with_offsets():
     )
 
 
+def test_ids_that_no_example_holds_are_told():
+    made = Dataset.from_examples([{"x": [1, 3]}, {"x": [3, 9]}])
+    assert made.fields["x"].missing_ids(5) == [0, 2, 4]
+
+
 def test_gather_gives_rows_in_the_order_asked_for():
     rows = Dataset.from_examples(TWO).gather("tokens", np.array([1, 0, 1]))
     assert rows.values.tolist() == [13, 4, 10, 3, 7, 13, 4]

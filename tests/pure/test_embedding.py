@@ -54,6 +54,15 @@ def test_the_table_has_the_standard_deviation_asked_for():
     assert np.std(node.parameters["table"]) == pytest.approx(0.1, rel=0.05)
 
 
+def test_entries_that_training_never_sees_may_begin_as_zeros():
+    plain = make("embedding", TOKENS, entries=4, features=2).parameters["table"]
+    table = make("embedding", TOKENS, entries=4, features=2, zero=(0, 2)).parameters["table"]
+    assert table[[0, 2]].tolist() == [[0, 0], [0, 0]]
+    assert table[[1, 3]].tolist() == plain[[1, 3]].tolist()
+    with pytest.raises(BadOptionError, match="zero: 4 is no entry; entries are 0 to 3"):
+        make("embedding", TOKENS, entries=4, features=2, zero=(4,))
+
+
 @pytest.mark.parametrize(("sparse", "rest"), [("dense_equal", 1.0), ("lazy", 0.0)])
 def test_lazy_leaves_rows_without_a_gradient_where_momentum_would_move_them(sparse, rest):
     node = embedding(

@@ -16,7 +16,8 @@ from amp_runtime.control.controller import Controller
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import Split
 from amp_runtime.errors import ParametersError, UsageError, WireError
-from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.host.making import HostSettings
+from amp_runtime.host.node_host import NodeHost
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.reference import Reference
 from amp_runtime.wire.protocol import SetParameters

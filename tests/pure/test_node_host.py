@@ -18,7 +18,8 @@ from amp_runtime.errors import (
     VerifyError,
     WireError,
 )
-from amp_runtime.host.node_host import HostSettings, NodeHost
+from amp_runtime.host.making import HostSettings
+from amp_runtime.host.node_host import NodeHost
 from amp_runtime.nodes.statistics import MetricSum
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import Answer, Direction, Emission, Message, Mode

@@ -20,7 +20,8 @@ from amp_runtime.control.stages import Split, StageResult
 from amp_runtime.data.about import Unit
 from amp_runtime.errors import LifecycleError, NodeError, OutputError, WireError
 from amp_runtime.graph.ends import prediction_forms, without_labels
-from amp_runtime.host.node_host import PREDICTION_BYTES, HostSettings, NodeHost
+from amp_runtime.host.making import HostSettings
+from amp_runtime.host.node_host import PREDICTION_BYTES, NodeHost
 from amp_runtime.nodes.end import PredictionForm
 from amp_runtime.nodes.loss import Loss
 from amp_runtime.nodes.node import Evaluation

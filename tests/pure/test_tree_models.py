@@ -270,6 +270,12 @@ def test_the_embedding_of_words_begins_with_pre_trained_vectors():
     assert graph.build().nodes[0].outputs["y"].arrays["x"].shape == (3,)
 
 
+def test_words_that_no_training_tree_holds_begin_as_zeros():
+    graph = graph_over(roots([0]), entries={"token": N_WORDS}, unseen={"token": [0, 2]})
+    build_model(graph, "tree_lstm", {"classes": 2})
+    assert graph.build().nodes[0].options["zero"] == [0, 2]
+
+
 def test_vectors_of_another_width_than_was_asked_for_are_refused():
     graph = graph_over(roots([0]), vectors={"token": VECTORS})
     with pytest.raises(ShapeMismatchError, match=r"'embedding' is 4, .* hold 3 numbers; leave"):
