@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from scripted import Delivery, ScriptedRun
 from wirings import chain, examples, recurrent
 
 from amp_runtime.checking.rules import ConfigProblemsError
+from amp_runtime.config.schema import load_config
 from amp_runtime.control.actions import Finished
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.replicas import Replicas
@@ -18,6 +23,7 @@ from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.errors import InvariantError, LifecycleError, WireError
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.updates import Schedule
+from amp_runtime.prepare import prepare
 from amp_runtime.reference import Reference
 from amp_runtime.rows.message import dealt
 from amp_runtime.wire.protocol import AskShare, GoOn, Share
@@ -133,6 +139,25 @@ def test_replicas_must_be_a_number_of_processes(given):
 def test_only_a_node_with_parameters_has_replicas():
     with pytest.raises(ConfigProblemsError, match=r"nodes.more.replicas.*kind cond has none"):
         recurrent(overrides={"more": {"replicas": 2}})
+
+
+def test_the_settings_that_the_docs_show_are_those_of_a_config(tmp_path):
+    root = Path(__file__).parents[2]
+    shown = (root / "docs" / "replicas.md").read_text()
+    settings = re.findall(r"```yaml\n(.*?)```", shown, re.DOTALL)
+    assert len(settings) == 1
+    (tmp_path / "x.yaml").write_text((root / "configs" / "list_reduction.yaml").read_text())
+    given = yaml.safe_load(settings[0])
+    words = [
+        f"{section}.{name}={json.dumps(value)}"
+        for section, keys in given.items()
+        for name, value in keys.items()
+    ]
+    config = load_config(tmp_path / "x.yaml", [*words, "data.train=200", "data.valid=0"])
+    wiring = prepare(config, Registry()).wiring
+    (first, second) = (wiring.nodes[n].training for n in wiring.named("linear-1"))
+    assert first == second
+    assert (first["replicas"], first["update_every"], first["average_every"]) == (2, 100, 20)
 
 
 # ----------------------------------------------------------------------- the synchronous
