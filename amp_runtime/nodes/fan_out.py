@@ -15,7 +15,7 @@ import numpy as np
 
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.rows.message import Answer, Payload, Rows
-from amp_runtime.rows.segments import run_lengths, run_starts
+from amp_runtime.rows.segments import reduce_segments, run_lengths, run_starts
 from amp_runtime.rows.spec import Array, Int32, Int64
 from amp_runtime.rows.stash import Stash
 
@@ -92,7 +92,8 @@ class FanOut(Node):
         if order is None or starts is None:
             sums[children.parents] += gradient
             return
-        sums[children.parents[order[starts]]] += np.add.reduceat(gradient[order], starts, axis=0)
+        counts = run_lengths(starts, len(order))
+        sums[children.parents[order[starts]]] += reduce_segments(np.add, gradient[order], counts)
 
     def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
         positions = self.stash.answer(slots)

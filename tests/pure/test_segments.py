@@ -62,6 +62,16 @@ def test_segments_are_reduced_one_by_one_and_empty_ones_are_zero(counts):
     assert found.tolist() == np.array(expected).tolist()
 
 
+@pytest.mark.parametrize("counts", [[2, 0, 5, 1], [1, 1, 1], [0, 0], [3, 17, 2], [16] * 3])
+@pytest.mark.parametrize("function", [np.add, np.maximum])
+def test_segments_of_wide_rows_are_reduced_alike(function, counts):
+    values = np.random.default_rng(0).normal(size=(sum(counts), 3, 4))
+    pieces = np.split(values, np.cumsum(counts)[:-1])
+    expected = [function.reduce(p) if len(p) else np.zeros((3, 4)) for p in pieces]
+    found = reduce_segments(function, values, np.array(counts))
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
 def test_no_segments_give_no_rows():
     assert reduce_segments(np.add, np.zeros((0, 3)), array()).shape == (0, 3)
     assert reduce_segments(np.add, np.zeros((0, 3)), array(0, 0)).tolist() == [[0] * 3] * 2
