@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -328,13 +329,19 @@ def build(
     lr: float = 0.1,
     update_every: int = 3,
     backward_weights: str = "live",
+    **averaging: Any,
 ) -> Wiring:
-    """Return the model of a recipe, in float64."""
+    """Return the model of a recipe, in float64.
+
+    Args:
+        averaging: `replicas` of each node with parameters, and how they are averaged.
+    """
     sgd = {"name": "sgd", "lr": lr, "momentum": 0.5}
     training = {
         "optimizer": sgd,
         "update_every": update_every,
         "backward_weights": backward_weights,
+        **averaging,
     }
     graph = Graph(Registry(), fields=FIELDS, batch=batch, dtype="float64", training=training)
     graph.state(step=4, visit=3, mark=1)

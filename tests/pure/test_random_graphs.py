@@ -22,6 +22,7 @@ from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.updates import Schedule
+from amp_runtime.optim.averaging import AVERAGING
 from amp_runtime.reference import Reference
 from workers.registry import Registry
 
@@ -94,6 +95,35 @@ def test_an_asynchronous_run_retires_everything_under_any_delivery(
         for node in host.parameterised():
             assert node.updates.rows == 0  # left-overs are applied at the end of an epoch
             assert not any(np.any(g) for g in node.gradients.values())
+
+
+@settings(quick, max_examples=10)
+@given(
+    recipe=recipes,
+    seed=st.integers(0, 2**16),
+    delivery=st.sampled_from(Delivery),
+    schedule=st.sampled_from(Schedule),
+    replicas=st.integers(2, 3),
+    scheme=st.sampled_from(list(AVERAGING)),
+    every=st.sampled_from(["epoch", 1, 2]),
+    weights=st.sampled_from(BackwardWeights),
+)
+def test_replicas_of_every_node_are_one_or_become_one_under_any_delivery(
+    recipe, seed, delivery, schedule, replicas, scheme, every, weights
+):
+    averaging = {"averaging": {"name": scheme}, "average_every": every}
+    wiring = build(recipe, backward_weights=weights, replicas=replicas, **averaging)
+    run = scripted(wiring, run_settings(schedule), seed, delivery)
+    assert run.finished is not None
+    if schedule is Schedule.SYNCHRONOUS:
+        expected = reference(build(recipe), run_settings(max_active_keys=1))
+        same_parameters(run.finished.parameters, expected._finished.parameters, 1e-9)
+        same_metrics(run, expected)
+    elif scheme != "elastic":
+        for host in run.hosts.values():
+            for node in host.parameterised():
+                centre = run.finished.parameters[node.context.ir_name]
+                assert all((a == centre[name]).all() for name, a in node.parameters.items())
 
 
 @settings(quick, max_examples=15)
