@@ -6,8 +6,9 @@
 Both train the network of configs/qm9.yaml for 3 epochs, from the same initial weights, on the
 same molecules in the same order of each epoch, as many an update, by the config's optimizer,
 the gradient of each node (layer) clipped by itself. PyTorch has the molecules of an update as
-one graph, block-diagonal, and 2 threads at most. Printed is the error ratio on the molecules
-that are held out: mean absolute error over the accuracy that chemists ask for.
+one graph, block-diagonal, and 2 threads at most (OMP_NUM_THREADS=1: one). Printed is the error
+ratio on the molecules that are held out: mean absolute error over the accuracy that chemists
+ask for.
 
 RESULTS is a file of JSON lines, one a finished run; those that it holds are not run again.
 `PEERS=pytorch` (or `ours`) in the environment runs one of the two. Needs PyTorch (make peers).
@@ -54,7 +55,7 @@ def ours(seed: int, settings: Sequence[str]) -> Epochs:
 
 
 def pytorch(seed: int, settings: Sequence[str]) -> Epochs:
-    torch.set_num_threads(min(THREADS, os.cpu_count() or 1))
+    torch.set_num_threads(min(THREADS, torch.get_num_threads()))
     config = load_config(CONFIG, [*settings, f"seed={seed}"])
     prepared = prepare(config, node_kinds())
     net = MoleculeGGSNN(_initial(prepared), torch.float32)
