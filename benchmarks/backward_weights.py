@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.node import NodeContext
+from amp_runtime.remedies.backward_weights import BackwardWeights
 from amp_runtime.rows.message import Mode, Rows
 from amp_runtime.rows.spec import INSTANCE, ArraySpec, PortSpec, StateSchema
 from amp_runtime.rows.structure import StructureArena

@@ -8,12 +8,12 @@ from typing import Any
 
 from amp_runtime.checking.rules import Problem, below, dotted, shown
 from amp_runtime.errors import BadOptionError, UnknownOptionError, nearest
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.initializers import ALL_WEIGHTS, INITIALIZERS
 from amp_runtime.nodes.node import Node
 from amp_runtime.optim import OPTIMIZERS
 from amp_runtime.optim.clip import Clip
 from amp_runtime.optim.lr_schedules import LR_SCHEDULES
+from amp_runtime.remedies.backward_weights import BackwardWeights
 
 DEFAULT_TRAINING: Mapping[str, Any] = {
     "optimizer": {"name": "sgd", "lr": 0.1},

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from amp_runtime.errors import AmpError, StartError
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.node import Evaluation, Kinds, Node, NodeContext
 from amp_runtime.nodes.updates import Schedule, UpdatePolicy
+from amp_runtime.remedies.backward_weights import BackwardWeights
 from amp_runtime.rows.structure import StructureArena
 
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from amp_runtime import names
 from amp_runtime.errors import InvariantError, NodeError, UserFunctionError, VerifyError
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.statistics import Metrics
 from amp_runtime.nodes.updates import UpdatePolicy
+from amp_runtime.remedies.backward_weights import BackwardWeights
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Answer, Emission, Mode, Payload, Rows
 from amp_runtime.rows.spec import Array, ArraySpec, Columns, Int32, Int64, PortSpec
 from amp_runtime.rows.stash import Stash

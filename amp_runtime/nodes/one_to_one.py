@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from amp_runtime.errors import NodeError, ParametersError, StartError
-from amp_runtime.nodes.backward_weights import (
-    BackwardWeights,
-    LiveWeights,
-    RecomputedWeights,
-    StashedWeights,
-)
 from amp_runtime.nodes.generators import node_generator
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.terms import Terms
 from amp_runtime.nodes.updates import LocalUpdates
-from amp_runtime.nodes.weight_versions import WeightVersions
 from amp_runtime.optim import make_optimizer
 from amp_runtime.optim.clip import Clip
 from amp_runtime.optim.lr_schedules import make_lr_schedule
 from amp_runtime.optim.row_gradients import RowGradient, RowSums
+from amp_runtime.remedies.backward_weights import (
+    BackwardWeights,
+    LiveWeights,
+    RecomputedWeights,
+    StashedWeights,
+)
+from amp_runtime.remedies.weight_versions import WeightVersions
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
 from amp_runtime.rows.spec import Array, Int32, Int64
 

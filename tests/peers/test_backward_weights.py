@@ -18,9 +18,9 @@ from torch.nn.functional import cross_entropy
 
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.updates import Schedule
+from amp_runtime.remedies.backward_weights import BackwardWeights
 
 pytestmark = pytest.mark.peers
 LR, N_EXAMPLES, ROWS_PER_UPDATE = 0.5, 40, 3

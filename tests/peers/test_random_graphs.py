@@ -22,8 +22,8 @@ from random_runs import (
 )
 from scripted import Delivery
 
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.updates import Schedule
+from amp_runtime.remedies.backward_weights import BackwardWeights
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make peers)")
 

@@ -8,8 +8,8 @@ import pytest
 from kinds import floats, make, only, rows, slots
 
 from amp_runtime.errors import InvariantError, NodeError
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.remedies.backward_weights import BackwardWeights
 
 LIVE, STASHED, RECOMPUTE = BackwardWeights
 

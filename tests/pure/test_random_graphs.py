@@ -19,11 +19,11 @@ from scripted import Delivery, ScriptedRun
 
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.averaging import AVERAGING
 from amp_runtime.reference import Reference
+from amp_runtime.remedies.backward_weights import BackwardWeights
 from workers.registry import Registry
 
 

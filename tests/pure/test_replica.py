@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from kinds import f64, floats, make, only, rows, slots, spec
 
-from amp_runtime.nodes.backward_weights import BackwardWeights
 from amp_runtime.nodes.replica import AveragedReplica, SummedReplica
 from amp_runtime.nodes.updates import UpdatePolicy
 from amp_runtime.optim.snapshot import Snapshot
+from amp_runtime.remedies.backward_weights import BackwardWeights
 from amp_runtime.rows.message import Mode
 
 ADAM = {"name": "adam", "lr": 0.1, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}

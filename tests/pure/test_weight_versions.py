@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from kinds import f64
 
-from amp_runtime.nodes.weight_versions import WeightVersions, put_together, split
+from amp_runtime.remedies.weight_versions import WeightVersions, put_together, split
 
 
 def i32(*values):

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from amp_runtime.errors import InvariantError, NodeError
-from amp_runtime.nodes.weight_versions import WeightVersions, put_together, split
+from amp_runtime.remedies.weight_versions import WeightVersions, put_together, split
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Mode, Payload, Rows
 from amp_runtime.rows.spec import Array, Int32
 
