@@ -26,7 +26,7 @@ def training(runner: Runner, *settings: str) -> Run:
 def test_a_killed_replica_ends_the_run_and_is_named(runner, scheme):
     run = training(runner, f"training.averaging.name={scheme}")
     run.kill("linear-1.1")
-    ended = run.end(3.0)
+    ended = run.end(10.0)
     assert ended.code == 70
     assert ended.last_line.startswith("AMP-E601: worker 'linear-1.1' (core ")
     assert ended.last_line.endswith(f"see {run.folder / 'logs' / 'linear-1.1.0.log'}")

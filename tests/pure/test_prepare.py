@@ -383,6 +383,22 @@ def test_what_is_hardly_meant_is_noted(config_file):
     assert prepare(load_config(config_file, own[:1]), Registry()).notes == ()
 
 
+def test_replicas_that_would_be_idle_or_seldom_update_are_noted(config_file):
+    settings = ["nodes.linear-1.replicas=3", "training.update_every=1"]
+    many = [*settings, "training.max_active_keys=2"]
+    seldom, idle = prepare(load_config(config_file, many), Registry()).notes
+    assert seldom == (
+        "update_every is more than the 1 training examples, or those that a replica has of "
+        "them, so these nodes update once an epoch: linear-1"
+    )
+    assert idle == (
+        "an instance is at one replica of a node, and max_active_keys is 2, so some replicas "
+        "are always idle: linear-1 has 3"
+    )
+    enough = [*settings, "training.max_active_keys=3"]
+    assert prepare(load_config(config_file, enough), Registry()).notes == (seldom,)
+
+
 NOTHING_LEARNS = """
 def build(graph):
     from amp_runtime.graph import PerExample

@@ -145,3 +145,7 @@ def test_a_loop_that_no_row_leaves_ends(rehearsed, monkeypatch):
             '    graph.connect(ways["yes"], again.port("b"))\n'
             '    met = graph.add("phi", "met", way["easy"], ways["no"], inputs=("easy", "hard"))',
         )
+
+
+def test_a_replica_that_one_instance_does_not_come_to_is_not_missed(rehearsed):
+    assert rehearsed("", "", "nodes.first.replicas=3").still == rehearsed().still
