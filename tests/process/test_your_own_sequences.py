@@ -22,9 +22,9 @@ def blocks(language: str) -> list[str]:
 @pytest.fixture
 def home(runner) -> Path:
     """Save the blocks as the page says, and write the sentences."""
-    quotes, waves, _ = blocks("python")
+    quotes, jumps, _ = blocks("python")
     (runner.home / "quotes.py").write_text(quotes)
-    (runner.home / "waves.py").write_text(waves)
+    (runner.home / "jumps.py").write_text(jumps)
     for yaml in blocks("yaml"):
         name = re.match("name: (.*)", yaml)[1]
         (runner.home / f"{name}.yaml").write_text(yaml)
@@ -73,15 +73,17 @@ def test_the_tagger_reaches_its_target_and_tags_each_word(home, runner):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_waves_are_told_by_their_shape(home, runner):
-    ended = runner.run(home / "waves.yaml", timeout_s=200)
+def test_jumps_are_told_from_levels(home, runner):
+    ended = runner.run(home / "jumps.yaml", timeout_s=200)
     assert (ended.code, ended.err) == (0, "")
     assert "target reached: accuracy" in ended.out
-    wave = [[0.9], [1.1], [1.0], [-0.9], [-1.0], [-1.1], [1.0]]
-    (home / "new.jsonl").write_text(json.dumps({"values": wave}) + "\n")
+    up = [[0.1], [0.0], [0.1], [1.1], [1.0], [1.2]]
+    (home / "new.jsonl").write_text(json.dumps({"values": up}) + "\n")
     told = predict(runner, home / "new.jsonl")
     assert told.code == 0, told.err
-    assert len(json.loads(told.out)["probabilities"]) == 3
+    line = json.loads(told.out)
+    assert line["label"] == 0
+    assert len(line["probabilities"]) == 3
 
 
 def test_a_wrong_line_of_the_text_is_named_before_anything_starts(home, runner):
