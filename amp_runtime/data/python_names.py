@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import io
+import sys
 import sysconfig
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +40,10 @@ _WORDS = {
     tokenize.INDENT: "<indent>",
     tokenize.DEDENT: "<dedent>",
 }
-_LEFT_OUT = (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER)
+_LEFT_OUT = {tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER}
+if sys.version_info >= (3, 12):  # where an f-string is several tokens
+    _WORDS[tokenize.FSTRING_START] = "<string>"
+    _LEFT_OUT |= {tokenize.FSTRING_MIDDLE, tokenize.FSTRING_END}
 
 _Place = tuple[int, int]
 
