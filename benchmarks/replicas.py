@@ -69,6 +69,7 @@ def variants() -> list[Variant]:
             Variant(r, "mean", UPDATE_EVERY, "epoch", {}),
             Variant(r, "mean", share, "epoch", {}),
             Variant(r, "mean", share, 20, {}),
+            Variant(r, "mean", share, 2, {}),
             Variant(r, "mean", share, 20, {"optimizer_state": "kept"}),
             Variant(r, "mean", share, 20, {"optimizer_state": "reset"}),
             Variant(r, "elastic", share, 20, {}),
