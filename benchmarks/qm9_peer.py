@@ -27,6 +27,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+# Threads of PyTorch that wait give up their core: spinning they keep each other from it where
+# others are at work too.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import numpy as np
 import torch
 
