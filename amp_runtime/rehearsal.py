@@ -21,8 +21,10 @@ from amp_runtime.nodes.node import Kinds
 from amp_runtime.prepare import Prepared
 from amp_runtime.reference import Reference
 
-MOST_BATCHES = 200_000
-"""Far more than any instance takes whose rows leave their loops."""
+MOST_BATCHES, BATCHES_A_ROW = 200_000, 10
+"""The larger limit of both is far more than an instance takes whose rows leave their loops. A tree
+that is a chain takes the most: no two of its nodes are merged, so that each row of its fields
+comes to two batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ def rehearse(prepared: Prepared, kinds: Kinds) -> Rehearsal:
             prepared.wiring, kinds, train, valid, settings, parameters=prepared.parameters
         )
     with blaming(config, run.host):
-        run.run(MOST_BATCHES)
+        n_rows = sum(int(field.offsets[-1]) for field in train.fields.values())
+        run.run(max(MOST_BATCHES, BATCHES_A_ROW * n_rows))
     reports = run.host.report().nodes
     trained = {node.ir_name for node in prepared.wiring.nodes if reports[node.name].updates}
     still = [name for name in prepared.wiring.parameterised if name not in trained]

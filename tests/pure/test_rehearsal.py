@@ -134,6 +134,22 @@ def test_rows_that_wait_for_a_partner_that_went_another_way_are_found(rehearsed)
         rehearsed('add("phi", "met"', 'add("add", "met"')
 
 
+def test_a_deep_tree_may_take_more_batches_than_a_small_instance(monkeypatch, tmp_path):
+    monkeypatch.setattr(rehearsal, "MOST_BATCHES", 1000)
+    chain = "(1 (1 a) " * 100 + "(1 b)" + ")" * 100  # some 2,600 batches
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.txt").write_text(chain)
+    (tmp_path / "chain.yaml").write_text(
+        "name: chain\n"
+        "model: {builder: tree_lstm, hidden: 2, embedding: 2}\n"
+        f"data: {{source: treebank, path: {tmp_path}}}\n"
+        "training: {optimizer: {name: sgd, lr: 0.1}}\n"
+    )
+    kinds = Registry()
+    rehearsed = rehearse(prepare_file(tmp_path / "chain.yaml", [], kinds), kinds)
+    assert rehearsed.metrics["loss"] > 0
+
+
 def test_a_loop_that_no_row_leaves_ends(rehearsed, monkeypatch):
     monkeypatch.setattr(rehearsal, "MOST_BATCHES", 1000)
     with pytest.raises(AmpError, match=r"still under way after 1,000 batches; let each row leave"):
