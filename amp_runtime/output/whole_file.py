@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -13,8 +14,11 @@ from amp_runtime.errors import OutputError
 class WholeFile:
     """A file that appears at `keep`; until then, what was at its path stays.
 
+    What is there and no file, as a pipe or /dev/null, is written to piece by piece.
+
     Args:
-        path: of the file; pieces go to a hidden one beside it.
+        path: of the file, or a link to it; pieces go to a hidden one beside the file, of this
+            process alone.
         fix: what to do where it cannot be written.
     Raises:
         OutputError: it cannot be written.
@@ -25,9 +29,12 @@ class WholeFile:
     def __init__(self, path: Path, fix: str) -> None:
         self._path = path
         self._fix = fix
-        self._temporary = path.with_name(f".{path.name}.tmp")
+        self._temporary: Path | None = None
         with self._told():
-            self.stream: TextIO = self._temporary.open("w", encoding="utf-8")
+            if not path.exists() or path.is_file():
+                self._whole = Path(os.path.realpath(path))
+                self._temporary = self._whole.with_name(f".{self._whole.name}.{os.getpid()}.tmp")
+            self.stream: TextIO = (self._temporary or path).open("w", encoding="utf-8")
 
     def keep(self) -> None:
         """Let the file appear.
@@ -37,14 +44,16 @@ class WholeFile:
         """
         with self._told():
             self.stream.close()
-            self._temporary.replace(self._path)
+            if self._temporary is not None:
+                self._temporary.replace(self._whole)
 
     def discard(self) -> None:
         """Forget what was not kept; after `keep`, do nothing."""
         with contextlib.suppress(OSError):  # the first error is the one to be told
             self.stream.close()
-        with contextlib.suppress(OSError):
-            self._temporary.unlink(missing_ok=True)
+        if self._temporary is not None:
+            with contextlib.suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
