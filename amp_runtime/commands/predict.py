@@ -46,7 +46,6 @@ def command(given: argparse.Namespace) -> None:
     from amp_runtime.output.predictions import PredictionWriter
     from amp_runtime.output.run_folder import RunFolder
     from amp_runtime.predicting import prepare_predictions
-    from amp_runtime.processes.plan import Plan
 
     started = time.monotonic()
     out, overrides = _sorted_out(given.words)
@@ -56,7 +55,7 @@ def command(given: argparse.Namespace) -> None:
     config = load_config(run.config, overrides)
     names.search_also(config.folder)
     kinds = node_kinds()
-    wiring = Plan.read(run.plan).wiring
+    wiring = run.read_plan().wiring
     file = Path(given.file)
     prepared = prepare_predictions(config, wiring, parameters, vocabularies, file, kinds)
     placed = place(prepared, kinds)

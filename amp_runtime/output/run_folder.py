@@ -38,7 +38,7 @@ from amp_runtime.config.schema import Config
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import StageResult
 from amp_runtime.data.about import Unit
-from amp_runtime.errors import DataError, OutputError, ParametersError, UsageError
+from amp_runtime.errors import DataError, OutputError, ParametersError, StartError, UsageError
 from amp_runtime.processes.blas import blas_kernel
 from amp_runtime.processes.plan import Plan
 from amp_runtime.rows.spec import Array
@@ -177,6 +177,24 @@ class RunFolder:
     def write_plan(self, plan: Plan) -> None:
         self._write(lambda: plan.write(self.plan))
 
+    def read_plan(self) -> Plan:
+        """Return what `write_plan` was given.
+
+        Raises:
+            UsageError: the run has none: it ended before its workers were started.
+            DataError: the file is damaged.
+        """
+        try:
+            return Plan.read(self.plan)
+        except StartError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise UsageError(
+                    f"run {self.path} has no {self.plan.name}",
+                    fix="a run writes it when its workers start; name another",
+                ) from None
+            fix = error.fix or "train the run again"
+            raise DataError(error.what, where=error.where, fix=fix) from error.__cause__
+
     def write_report(self, text: str) -> None:
         self._write(lambda: self.report.write_text(text))
 
@@ -231,7 +249,11 @@ class RunFolder:
         Raises:
             DataError: the file is damaged.
         """
-        return self._read_mapping(self.vocabularies)
+        found = self._read_mapping(self.vocabularies)
+        for name, words in found.items():
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                raise _damaged(self.vocabularies, f"no list of words for field {name!r}")
+        return found
 
     def write_units(self, units: Mapping[str, Unit]) -> None:
         """Write what standardised values mean: {field: unit}; nothing where there is none."""
@@ -296,7 +318,7 @@ class RunFolder:
             ) from error
 
 
-def _damaged(file: Path, error: Exception) -> DataError:
+def _damaged(file: Path, error: Exception | str) -> DataError:
     return DataError(f"cannot be read: {error}", where=str(file), fix="train the run again")
 
 

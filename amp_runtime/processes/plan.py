@@ -51,18 +51,23 @@ class Plan:
         """Read a plan.
 
         Raises:
-            StartError: it is not there, or of another version.
+            StartError: it is not there, is damaged, or of another version.
         """
         try:
             plain: Mapping[str, Any] = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise StartError(f"cannot read the plan: {error}", where=str(path)) from error
-        if plain["format"] != PLAN_FORMAT:
-            raise StartError(
-                f"a plan of format {plain['format']}, not {PLAN_FORMAT}",
-                where=str(path),
-                fix="workers and controller must be of one version",
-            )
+            if (given := plain["format"]) == PLAN_FORMAT:
+                return Plan._from_plain(plain)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            said = f"{'lacks ' * isinstance(error, KeyError)}{error}"
+            raise StartError(f"cannot read the plan: {said}", where=str(path)) from error
+        raise StartError(
+            f"a plan of format {given}, not {PLAN_FORMAT}",
+            where=str(path),
+            fix="workers and controller must be of one version",
+        )
+
+    @staticmethod
+    def _from_plain(plain: Mapping[str, Any]) -> Plan:
         workers = tuple(
             WorkerPlace(w["name"], tuple(w["nodes"]), tuple(w["cores"])) for w in plain["workers"]
         )

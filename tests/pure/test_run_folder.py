@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from amp_runtime.config.schema import Config
-from amp_runtime.errors import DataError, OutputError
+from amp_runtime.errors import DataError, OutputError, UsageError
 from amp_runtime.output.run_folder import RunFolder
 
 PLAIN = {
@@ -75,3 +75,33 @@ def test_ids_that_stand_for_other_words_than_in_the_run_are_refused(folder):
     ):
         with pytest.raises(DataError, match=message):
             folder.check_vocabularies({**words, "token": other})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("null", "cannot read the plan: 'NoneType' object"),
+        ("[1]", "cannot read the plan: list indices"),
+        ('{"form', "cannot read the plan: "),
+        ("{}", "cannot read the plan: lacks 'format'"),
+        ('{"format": 1}', "a plan of format 1, not 2; workers and controller must be of one"),
+        ('{"format": 2, "workers": []}', "cannot read the plan: lacks 'run'; train the run again"),
+        ('{"format": 2, "workers": [null]}', "cannot read the plan: "),
+    ],
+)
+def test_a_damaged_plan_is_named(folder, text, message):
+    folder.plan.write_text(text)
+    with pytest.raises(DataError, match=f"^{folder.plan}: {message}"):
+        folder.read_plan()
+
+
+def test_a_run_without_a_plan_is_told_so(folder):
+    with pytest.raises(UsageError, match=r"has no plan\.json; a run writes it when"):
+        folder.read_plan()
+
+
+@pytest.mark.parametrize("words", [3, "ab", [1, 2], None, {"a": 0}])
+def test_damaged_vocabularies_are_named(folder, words):
+    folder.vocabularies.write_text(json.dumps({"label": ["0"], "token": words}))
+    with pytest.raises(DataError, match=r"vocabularies\.json: .* no list of words for .*'token'"):
+        folder.read_vocabularies()
