@@ -9,6 +9,7 @@ is gone through at the speed of the disk.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import re
 from collections import Counter
@@ -115,7 +116,11 @@ def _opened(lines: _Lines, path: Path) -> tuple[_Lines, int]:
     Raises:
         DataError: there is none, or most have no number.
     """
-    lines = ((number, line) for number, raw in lines if (line := raw.rstrip(b" \r\n")))
+    lines = (
+        (number, line)
+        for number, raw in lines
+        if (line := (raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw).rstrip(b" \r\n"))
+    )
     first = list(itertools.islice(lines, FIRST_LINES))
     widths = Counter(line.count(b" ") for _, line in first)
     n_features = widths.most_common(1)[0][0] if widths else 0
@@ -153,9 +158,11 @@ def _numbers(text: bytes, path: Path, number: int) -> Array:
     except ValueError:
         values = np.full(len(texts), np.nan, np.float32)
     if b"_" in text or not np.isfinite(values).all():
-        bad = next((t for t in texts if not _NUMBER.fullmatch(t)), b"one beyond float32")
+        wrong = [t for t in texts if not _NUMBER.fullmatch(t)]
+        beyond = [t for t, value in zip(texts, values, strict=True) if not np.isfinite(value)]
+        bad = (wrong or beyond)[0].decode(errors="replace")[:40]
         raise DataError(
-            f"holds {bad.decode(errors='replace')[:40]!r}: not a finite number",
+            f"holds {bad!r}: {'not a finite number' if wrong else 'beyond float32'}",
             where=f"{path}:{number}",
             fix=_FORM,
         )

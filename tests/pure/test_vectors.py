@@ -37,6 +37,7 @@ def test_vectors_of_the_wanted_words_are_read(tmp_path):
     assert read(tmp_path, GLOVE, "It", "no", "the", ",") == expected
     assert read(tmp_path, gzip.compress(GLOVE.encode()), "It", "no", "the", ",") == expected
     assert read(tmp_path, GLOVE.replace("\n", " \r\n\n"), "It", "no", "the", ",") == expected
+    assert read(tmp_path, "\ufeff" + GLOVE, "It", "no", "the", ",") == expected
     assert read(tmp_path, "3 3\n" + GLOVE, "It", "no", "the", ",") == expected  # as word2vec
 
 
@@ -82,7 +83,7 @@ def test_what_is_written_is_read(tmp_path_factory, lines):
         ("x 1 2\na 1 two\n", "glove.txt:2: holds 'two': not a finite number"),
         ("x 1 2\na 1 nan\n", "glove.txt:2: holds 'nan'"),
         ("x 1 2\na -inf 1\n", "glove.txt:2: holds '-inf'"),
-        ("x 1 2\na 1e99 1\n", "glove.txt:2: holds 'one beyond float32'"),
+        ("x 1 2\na 1e99 1\n", "glove.txt:2: holds '1e99': beyond float32"),
         ("x 1 2\na 1_0 1\n", "glove.txt:2: holds '1_0'"),
         ("x 1 2\na  1\n", "glove.txt:2: holds ''"),
         (b"x 1 2\na \xff 1\n", "glove.txt:2: holds '\ufffd'"),
