@@ -32,7 +32,7 @@ from amp_runtime.data import (
 )
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm, is_json_lines, read_json_lines
-from amp_runtime.data.paths import find_data_path
+from amp_runtime.data.paths import find_data_path, rereadable
 from amp_runtime.errors import AmpError, DataError, nearest
 
 Reader: TypeAlias = Callable[
@@ -153,11 +153,16 @@ def read_examples(
         DataError: it is wrong; names file and line.
     """
     found = find_data_path(path, setting="FILE")
-    if found.is_file() and is_json_lines(found):
-        return read_json_lines(found, form, vocabularies)
-    if (read := READERS.get(source)) is None:
-        raise DataError("is no file of JSON lines", where=str(found), fix=str(form))
-    return read(found, form, vocabularies, {**_defaults(SOURCES[source]), **options})
+    with rereadable(found) as file:
+        read = READERS.get(source)
+        if file.is_file() and is_json_lines(file):
+            dataset = read_json_lines(file, form, vocabularies)
+        elif read is None:
+            raise DataError("is no file of JSON lines", where=str(file), fix=str(form))
+        else:
+            given = {**_defaults(SOURCES[source]), **options}
+            dataset = read(file, form, vocabularies, given)
+    return dataset if file == found else replace(dataset, where=str(found))
 
 
 def _defaults(source: Source) -> dict[str, Any]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from amp_runtime.errors import DataError, MissingDataError
+from amp_runtime.errors import AmpError, DataError, MissingDataError
 
 DEFAULT_FOLDER = "data"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -67,17 +69,17 @@ def open_data_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes, unzipped where its content is a gzip stream.
 
     Raises:
-        MissingDataError: the file cannot be opened.
+        MissingDataError: the file cannot be opened; or the disk fails while it is read.
         DataError: named .gz without being one, or a gzip stream that is cut or
             garbled; the latter also out of the body of the `with`, while it reads.
     """
     try:
         raw = path.open("rb")
+    except IsADirectoryError:
+        raise MissingDataError(f"{path} is a folder, not a file", fix="name a file in it") from None
     except OSError as error:
-        raise MissingDataError(
-            f"cannot read {path}: {error.strerror}", fix="check its permissions"
-        ) from error
-    with raw:
+        raise _cannot_read(path, error, fix="check its permissions") from error
+    with raw, _told_of_failing(path):
         is_gzip = raw.peek(2)[:2] == GZIP_MAGIC
         if path.suffix == ".gz" and not is_gzip:
             empty = not raw.peek(1)
@@ -93,6 +95,44 @@ def open_data_file(path: Path) -> Iterator[IO[bytes]]:
             raise DataError(
                 f"has a damaged gzip stream ({error})", where=str(path), fix="fetch it again"
             ) from error
+
+
+@contextmanager
+def _told_of_failing(path: Path) -> Iterator[None]:
+    """Turn what the system says of a read into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise _cannot_read(path, error, fix="check the disk that it is on") from error
+
+
+def _cannot_read(path: Path, error: OSError, fix: str) -> MissingDataError:
+    return MissingDataError(f"cannot read {path}: {error.strerror or error}", fix=fix)
+
+
+@contextmanager
+def rereadable(path: Path) -> Iterator[Path]:
+    """Yield a file with the content of `path` that can be read twice: of a pipe, a copy.
+
+    Raises:
+        MissingDataError: the pipe cannot be read, or the copy not be written.
+        AmpError: out of the body of the `with`; where it names the copy, it names `path` now.
+    """
+    if not path.is_fifo():
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, path.name)
+        try:
+            with path.open("rb") as pipe, copy.open("wb") as file:
+                shutil.copyfileobj(pipe, file)
+        except OSError as error:
+            raise _cannot_read(path, error, fix="give a file instead of a pipe") from error
+        try:
+            yield copy
+        except AmpError as error:
+            what, where = (s.replace(str(copy), str(path)) for s in (error.what, error.where))
+            raise type(error)(what, where=where, fix=error.fix) from error.__cause__
 
 
 def text_lines(path: Path, *, blank: bool = False) -> Iterator[tuple[int, str]]:

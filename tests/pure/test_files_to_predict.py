@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import struct
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 from amp_runtime.data import READERS, SOURCES, load_split, read_examples
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm
-from amp_runtime.errors import DataError
+from amp_runtime.errors import DataError, MissingDataError
 from amp_runtime.rows.spec import ArraySpec
 
 IMAGES = np.array([[0, 51, 102, 255], [255, 0, 0, 0], [1, 2, 3, 4]], np.uint8)
@@ -303,6 +305,38 @@ def test_a_line_without_a_molecule_is_named(tmp_path, text, message):
     (tmp_path / "new.smi").write_text(text)
     with pytest.raises(DataError, match=message):
         read("qm9", tmp_path / "new.smi")
+
+
+@pytest.mark.parametrize("source", ["treebank", "own:examples"])
+def test_a_pipe_brings_json_lines_too_and_wrong_lines_are_named_by_it(tmp_path, source):
+    form = ExampleForm({"token": ArraySpec((), "int32")})
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def piped(text: str) -> Dataset:
+        writer = threading.Thread(target=pipe.write_text, args=[text], daemon=True)
+        writer.start()
+        try:
+            return read(source, pipe, form)
+        finally:
+            writer.join()
+
+    found = piped('{"token": [1, 2]}\n{"token": [3]}')
+    assert plain(found) == {"token": [[1, 2], [3]]}
+    assert found.where == str(pipe)
+    with pytest.raises(DataError, match=f"^{pipe}:2, field 'token': holds 0.5"):
+        piped('{"token": [1]}\n{"token": [0.5]}\n')
+
+
+def test_a_folder_is_not_called_a_file_without_permission(tmp_path):
+    with pytest.raises(MissingDataError, match="is a folder, not a file; name a file in it"):
+        read("treebank", tmp_path, vocabularies={"token": ["<unk>"]})
+
+
+def test_a_file_on_a_disk_that_fails_is_named():
+    memory = Path("/proc/self/mem")  # nothing is at address 0, so that a read is an I/O error
+    with pytest.raises(MissingDataError, match=r"cannot read /proc/self/mem: Input/output error"):
+        read("treebank", memory)
 
 
 def test_json_lines_are_taken_of_every_source(tmp_path):
