@@ -39,7 +39,7 @@ def command(given: argparse.Namespace) -> None:
     from amp_runtime import names
     from amp_runtime.commands.running import place, told_to
     from amp_runtime.config.schema import load_config
-    from amp_runtime.errors import EXIT_OK
+    from amp_runtime.errors import EXIT_OK, UsageError
     from amp_runtime.graph.ends import prediction_forms
     from amp_runtime.loops.controller_loop import ControllerLoop
     from amp_runtime.output.console import Console
@@ -48,6 +48,8 @@ def command(given: argparse.Namespace) -> None:
     from amp_runtime.predicting import prepare_predictions
 
     started = time.monotonic()
+    if not given.file:
+        raise UsageError("no file of examples is named", fix="make predict FILE=new.jsonl")
     out, overrides = _sorted_out(given.words)
     run = RunFolder.find(given.run)
     parameters = run.read_parameters()

@@ -16,7 +16,7 @@ from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
 from amp_runtime.control.predicted import Predicted
 from amp_runtime.control.stages import StageResult
-from amp_runtime.errors import AmpError
+from amp_runtime.errors import AmpError, StallError
 from amp_runtime.graph.placement import Placement
 from amp_runtime.output.console import Console
 from amp_runtime.output.run_folder import RunFolder
@@ -139,7 +139,7 @@ class ControllerLoop:
             self._obey_signals()
             now = time.monotonic()
             self._check_stop_asked(now)
-            self._controller.on_tick(now)
+            self._check_deadlines(now)
             self._console.refresh(self._controller.progress(now), now)
 
     def _wait_stopped(self, timeout_s: float) -> None:
@@ -212,6 +212,23 @@ class ControllerLoop:
         fix = f"{error.fix}; " if error.fix else ""
         where = f"{where}: {error.where}" if error.where else where
         return type(error)(error.what, where=where, fix=f"{fix}see {worker.log_file}")
+
+    def _check_deadlines(self, now: float) -> None:
+        """Check the deadlines of all waits.
+
+        Raises:
+            StallError: one has passed; names workers that are stopped, which are to blame then.
+        """
+        try:
+            self._controller.on_tick(now)
+        except StallError as error:
+            if not (stopped := self._launcher.stopped()):
+                raise
+            raise StallError(
+                f"{error.what}; {'; '.join(worker.describe() for worker in stopped)}: stopped by "
+                "a signal (SIGSTOP) or a debugger",
+                fix="let a worker go on in time, with kill -CONT and its pid",
+            ) from None
 
     def _obey_signals(self) -> bool:
         """Begin to stop at the first signal, and end at the second; whether any came."""

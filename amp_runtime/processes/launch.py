@@ -148,6 +148,10 @@ class Launcher:
             return StartError(f"ended before it was ready, {how}{said}", where=where, fix=fix)
         return WorkerExitedError(f"ended unasked, {how}{said}", where=where, fix=fix)
 
+    def stopped(self) -> list[WorkerProcess]:
+        """Return the workers that a signal or a debugger has stopped, and that may go on."""
+        return [worker for worker in self.workers if _is_stopped(worker.process.pid)]
+
     def odd_ends(self, timeout_s: float) -> list[str]:
         """Say which workers are still there, `timeout_s` after they were told to end, or failed."""
         odd = []
@@ -172,6 +176,15 @@ class Launcher:
         if self._guard is not None:
             self._guard.finish(KILL_TIMEOUT_S)
             self._guard = None
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether a process is there, and stopped; a running, waiting or ended one is not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state in ("T", "t")
 
 
 def _how_it_ended(code: int) -> str:

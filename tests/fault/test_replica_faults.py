@@ -38,4 +38,6 @@ def test_a_replica_that_stops_while_the_others_average_is_named(runner):
     ended = run.end(30.0)
     assert ended.code == 70
     assert "'linear-1.0' has not worked on" in ended.last_line
+    pid = run.workers["linear-1.0"]
+    assert f"pid {pid}, incarnation 0): stopped by a signal (SIGSTOP)" in ended.last_line
     assert "'linear-1.1'" not in ended.last_line

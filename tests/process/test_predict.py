@@ -248,6 +248,8 @@ def test_a_line_that_does_not_fit_is_named_before_anything_starts(run, text, cod
 def test_what_is_missing_or_would_change_the_model_is_refused(run):
     ended = predict(run, "nowhere.jsonl")
     assert (ended.code, "nowhere.jsonl" in ended.last_line) == (74, True)
+    ended = predict(run, "")  # as make gives it
+    assert (ended.code, "no file of examples is named" in ended.last_line) == (64, True)
     file = str(validation(run))
     ended = predict(run, file, "model.hidden=9")
     assert (ended.code, "cannot be made with another model.hidden" in ended.last_line) == (64, True)
