@@ -374,6 +374,9 @@ def _warnings(prepared: Prepared) -> list[str]:
             f"an instance is at one replica of a node, and max_active_keys is {keys}, so some "
             f"replicas are always idle: {', '.join(idle.values())}"
         )
+    compensated = any(n.training["compensation"] != "none" for n in updating)
+    if training and compensated and prepared.settings.schedule is Schedule.SYNCHRONOUS:
+        found.append("training.schedule is synchronous, without delay: compensation does nothing")
     if prepared.config.training.save_predictions and not len(prepared.valid):
         found.append("there are no validation examples, so training.save_predictions saves none")
     return found

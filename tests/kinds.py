@@ -108,7 +108,7 @@ def make(
 
     Args:
         given: what comes to each input port; one spec alone stands for port `x`.
-        training: lr_schedule, clip, initializer and backward_weights, checked.
+        training: lr_schedule, clip, initializer, backward_weights, compensation, checked.
         wants: ports whose senders want a gradient; None: all of them.
     """
     ports = {"x": given} if isinstance(given, PortSpec) else dict(given)

@@ -58,6 +58,13 @@ class Embedding(Parameterised):
 
     @classmethod
     def check_training(cls, options: Any, training: Mapping[str, Any]) -> None:
+        if (compensation := training["compensation"]) != "none":
+            # Imported here: workers load this module, and check no options.
+            from amp_runtime.remedies.prediction import NOT_PREDICTED, unpredictable
+
+            lazy = options.sparse == "lazy"
+            if said := unpredictable(compensation["predict"], ["table"], lazy):
+                raise BadOptionError(f"option 'compensation': {said}", fix=NOT_PREDICTED)
         decay = training["optimizer"]["weight_decay"]
         if options.sparse == "lazy" and decay:
             raise BadOptionError(

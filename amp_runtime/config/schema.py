@@ -39,6 +39,7 @@ MAX_BATCH = 1_000_000
 OPTIMIZER_FORM = "{name: adam, lr: 0.001}"
 LR_SCHEDULE_FORM = "{name: cosine, over: 1000000}, examples"
 CLIP_FORM = "{norm: 1.0}"
+COMPENSATION_FORM = "{predict: linear}"
 INITIALIZER_FORM = "{name: normal, std: 0.01}"
 
 
@@ -65,6 +66,7 @@ Count: TypeAlias = Annotated[int, Field(ge=1)]
 AutoOrCount: TypeAlias = Literal["auto"] | Count
 EpochOrCount: TypeAlias = Literal["epoch"] | Count
 BackwardWeightsOption: TypeAlias = Literal["live", "stashed", "recompute"]
+CompensationOption: TypeAlias = Literal["none"] | dict[str, Any]
 ClipOption: TypeAlias = Literal["none"] | dict[str, Any]
 InitializerOption: TypeAlias = str | dict[str, Any]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=MAX_S)]
@@ -215,6 +217,15 @@ class TrainingSection(Section):
             "kept it; stashed: those of its forward; recompute: those of now, by a forward anew"
         ),
     ] = "live"
+    compensation: Annotated[
+        CompensationOption,
+        key(
+            "what is done about delayed gradients: none, or remedies such as {predict: linear, "
+            "horizon: measured}, {step_size: by_row}, {drop_beyond: 32} (docs/compensation.md); "
+            "not synchronous",
+            form=COMPENSATION_FORM,
+        ),
+    ] = "none"
     averaging: Annotated[
         AveragingSection,
         key("how replicas of a node (nodes.<name>.replicas) become one again; not synchronous"),
@@ -294,6 +305,10 @@ class NodeSection(OpenSection):
     ] = None
     backward_weights: Annotated[
         BackwardWeightsOption | None, key("instead of training.backward_weights")
+    ] = None
+    compensation: Annotated[
+        CompensationOption | None,
+        key("instead of training.compensation", form=COMPENSATION_FORM),
     ] = None
     update_every: Annotated[
         Count | None, key("instead of training.update_every", unit="examples")

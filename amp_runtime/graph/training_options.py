@@ -21,6 +21,7 @@ DEFAULT_TRAINING: Mapping[str, Any] = {
     "clip": "none",
     "initializer": "own",
     "backward_weights": "live",
+    "compensation": "none",
     "update_every": 100,
     "min_update_frequency": "auto",
     "replicas": 1,
@@ -89,6 +90,12 @@ def check_training(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Probl
     for option, value in given.items():
         checked[option], wrong = _CHECKS[option](value)
         problems += below((option,), wrong)
+    if not problems and checked.get("compensation", "none") != "none" and "optimizer" in checked:
+        # Imported here: workers load this module with a model's, and never check options.
+        from amp_runtime.remedies.options import misfit
+
+        if said := misfit(checked["compensation"], checked["optimizer"]):
+            problems.append(Problem(("compensation",), said))
     return checked, problems
 
 
@@ -134,6 +141,18 @@ def _check_backward_weights(value: Any) -> _Checked:
     names = [which.value for which in BackwardWeights]
     wrong = Problem((), f"must be {', '.join(names[:-1])} or {names[-1]}, not {shown(value)}")
     return value, [] if value in names else [wrong]
+
+
+def _check_compensation(value: Any) -> _Checked:
+    # Imported here: as below.
+    from amp_runtime.remedies.options import Compensation
+
+    if value == "none":
+        return value, []
+    if not isinstance(value, Mapping):
+        said = f"must be none, or a mapping as {{predict: linear}}, not {shown(value)}"
+        return value, [Problem((), said)]
+    return _check_record(Compensation, value, "option of compensation")
 
 
 def _check_optimizer(value: Any) -> _Checked:
@@ -212,6 +231,7 @@ _CHECKS: Mapping[str, Callable[[Any], _Checked]] = {
     "clip": _check_clip,
     "initializer": _check_initializer,
     "backward_weights": _check_backward_weights,
+    "compensation": _check_compensation,
     "update_every": _check_count,
     "min_update_frequency": _check_frequency,
     "replicas": _check_replicas,
@@ -237,6 +257,8 @@ def override_problems(
     from amp_runtime.checking.options import check_options
 
     training = [option for option in TRAINING_OPTIONS if option in overrides]
+    if cls.parameterised and (pair := {"optimizer", "compensation"}) & overrides.keys():
+        training = list(dict.fromkeys([*training, *sorted(pair)]))  # they must go together
     if cls.parameterised:
         layered = _layered(defaults, (options, overrides))
         _, problems = check_training({option: layered[option] for option in training})

@@ -77,6 +77,8 @@ def _updates(node: Node, moves: int | None) -> dict[str, Any]:
         "lr": node.optimizer.lr,
         "clipped": node.clipped if node.clip is not None else None,
     }
+    if node.remedies is not None:
+        updates |= {"dropped": node.remedies.dropped, "horizon": node.remedies.horizon}
     if (versions := node.weights.versions) is not None:
         updates |= {
             "weight_copies_peak": versions.peak,

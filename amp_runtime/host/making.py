@@ -96,6 +96,7 @@ def _context(
         clip=training["clip"],
         initializer=training["initializer"],
         backward_weights=BackwardWeights(training["backward_weights"]),
+        compensation=training["compensation"],
     )
 
 

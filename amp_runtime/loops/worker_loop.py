@@ -158,6 +158,8 @@ class WorkerLoop:
                     "updates": node.updates,
                     "lr": node.lr,
                     **({"clipped": node.clipped} if node.clipped is not None else {}),
+                    **({"dropped": node.dropped} if node.dropped is not None else {}),
+                    **({"horizon": node.horizon} if node.horizon is not None else {}),
                     **({"averagings": node.averagings} if node.averagings is not None else {}),
                     "staleness_mean": staleness.mean,
                     "staleness_p95": staleness.percentile(0.95),

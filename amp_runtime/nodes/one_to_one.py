@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from amp_runtime.nodes.generators import node_generator
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.terms import Terms
-from amp_runtime.nodes.updates import LocalUpdates
+from amp_runtime.nodes.updates import LocalUpdates, Schedule
 from amp_runtime.optim import make_optimizer
 from amp_runtime.optim.clip import Clip
 from amp_runtime.optim.lr_schedules import make_lr_schedule
@@ -27,6 +27,9 @@ from amp_runtime.remedies.backward_weights import (
 from amp_runtime.remedies.weight_versions import WeightVersions
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
 from amp_runtime.rows.spec import Array, Int32, Int64
+
+if TYPE_CHECKING:
+    from amp_runtime.remedies.remedy import Remedies
 
 _MAPPINGS = (dict, Mapping)  # the first is asked first, and faster
 
@@ -181,6 +184,7 @@ class Parameterised(OneToOne):
         self.version = 0
         self.staleness = Histogram()
         self.weights = self._make_weights(context.backward_weights)
+        self.remedies = self._make_remedies(context.compensation)
         self._lineages: list[Int32] = []
         self._unsummed = 0
         self._evaluating = False
@@ -261,6 +265,15 @@ class Parameterised(OneToOne):
             case BackwardWeights.LIVE:
                 return LiveWeights(self)
 
+    def _make_remedies(self, options: Mapping[str, Any] | Literal["none"]) -> Remedies | None:
+        # The synchronous schedule has no delay.
+        if options == "none" or self.updates.policy.schedule is Schedule.SYNCHRONOUS:
+            return None
+        # Imported here: most nodes ask for none.
+        from amp_runtime.remedies.making import make_remedies
+
+        return make_remedies(self, options)
+
     def _initialize(self, given: Mapping[str, Any], generator: np.random.Generator) -> None:
         # Imported here: most nodes begin with their kind's own parameters.
         from amp_runtime.nodes.initializers import initial_values
@@ -306,6 +319,22 @@ class Parameterised(OneToOne):
     def overwritten(self) -> None:
         """Learn that the parameters are others now: forget what was made of them."""
         self._turned.clear()
+        if self.remedies is not None:
+            self.remedies.overwritten()
+
+    @property
+    def forward_parameters(self) -> Mapping[str, Any]:
+        """What rows of this version are computed with in training."""
+        return self._live if self.remedies is None else self.remedies.ahead()
+
+    def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
+        if self.remedies is None or mode is Mode.EVALUATE:
+            return super().forward(port, rows, mode)
+        self.parameters = dict(self.forward_parameters)
+        try:
+            return super().forward(port, rows, mode)
+        finally:
+            self.parameters = self._live
 
     def to_keep(self, rows: Rows, saved: Payload) -> Payload:
         lineage = np.empty((len(rows), 2), np.int32)
@@ -315,9 +344,19 @@ class Parameterised(OneToOne):
 
     def differentiate(self, kept: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
         lineage = kept["lineage"]
-        self._lineages.append(lineage)
         rest = {name: array for name, array in kept.items() if name != "lineage"}
-        return self.weights.backpropagate(rest, lineage[:, 0], gradient, wants_input)
+        if self.remedies is None:
+            self._lineages.append(lineage)
+            return self.weights.backpropagate(rest, lineage[:, 0], gradient, wants_input)
+        answer, used = self.remedies.backpropagate(rest, lineage[:, 0], gradient, wants_input)
+        if used is not None:
+            version, instance = lineage[~used].T
+            self.staleness.add(self.version - version)
+            self.updates.add_unused(instance)
+            lineage = lineage[used]
+        if len(lineage):
+            self._lineages.append(lineage)
+        return answer
 
     def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
         answers = super().backward(port, slots, gradient)
@@ -394,8 +433,13 @@ class Parameterised(OneToOne):
             self.clipped += self.clip.apply(arrays)
         factor = self.lr_schedule.at(self.updates.examples)
         self.weights.before_step()
+        if self.remedies is not None:
+            factor *= self.remedies.lr_factor()
+            self.remedies.before_step()
         self.optimizer.step(gradients, lr_factor=factor)
         self.overwritten()
+        if self.remedies is not None:
+            self.remedies.stepped()
         for gradient in self._gradients.values():
             if not isinstance(gradient, RowSums):
                 gradient[...] = 0

@@ -92,6 +92,8 @@ class NodeReport:
         metrics: {mode name: {metric: its sum}}.
         lr: learning rate of the last update.
         clipped: updates whose gradient was clipped; None where none is to be.
+        dropped: rows whose gradient was too stale to be used; None where none is dropped.
+        horizon: updates ahead that its weights were last predicted; None: they are not.
         averagings: how often a replica went on from what it was sent; None: no replica.
         weight_copies_peak: past versions of its weights that were held at once, at most;
             None unless backward_weights is stashed.
@@ -115,6 +117,8 @@ class NodeReport:
     metrics: dict[str, dict[str, MetricSum]] = field(default_factory=dict)
     lr: float = 0.0
     clipped: int | None = None
+    dropped: int | None = None
+    horizon: float | None = None
     averagings: int | None = None
     weight_copies_peak: int | None = None
     weight_copies_peak_bytes: Count = 0

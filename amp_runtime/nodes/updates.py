@@ -73,10 +73,24 @@ class LocalUpdates:
         """Rows that an example of its own brings to this node, over all retired; 0 if unknown."""
         return self._retired_rows / self._own_examples if self._own_examples else 0.0
 
+    @property
+    def examples_per_update(self) -> float:
+        """Examples, anybody's, that retire from one update to the next; 0 if unknown."""
+        frequency = self.policy.min_update_frequency
+        if frequency == "auto":
+            own = float(self.policy.update_every)
+        else:
+            own = frequency / self.rows_per_example if self.rows_per_example else 0.0
+        return own * self.policy.replicas
+
     def add(self, instances: Int32) -> None:
         """Count gradient rows, one for each entry of `instances` [rows]."""
         self.rows += len(instances)
         self._count += len(instances)
+        self._unretired.add(instances)
+
+    def add_unused(self, instances: Int32) -> None:
+        """Count rows whose gradient is not used: examples bring them, but no update is nearer."""
         self._unretired.add(instances)
 
     def on_retired(self, instances: Array, n_examples: Array) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -92,6 +92,25 @@ class Optimizer(ABC):
         """Whether a gradient of zero changes nothing: rows without one need no step."""
         return False
 
+    @classmethod
+    def has_momentum(cls, options: Any) -> bool:
+        """Whether with these `Options` it keeps a direction, along which `ahead` goes."""
+        return False
+
+    def ahead(
+        self, parameter: Array, state: State, lrs: Sequence[float], out: Array, *, decaying: bool
+    ) -> None:
+        """Write what a parameter will be in so many steps, as far as its momentum tells.
+
+        Args:
+            parameter, state: of whole arrays or of some of their rows, unchanged.
+            lrs: learning rates of the steps to come; of a part of a step the same part.
+            out: of the parameter's shape.
+            decaying: no gradient comes any more, so that momentum decays; else the gradients
+                that come keep it as it is.
+        """
+        raise NotImplementedError(f"optimizer {self.name} keeps no direction")
+
     def initial_state(self) -> Mapping[str, float]:
         """Return what is kept of each parameter array, and the value it begins with."""
         return {}
@@ -99,6 +118,18 @@ class Optimizer(ABC):
     def decay(self, parameter: Array, gradient: Array) -> None:
         """Apply `weight_decay`: here as the gradient of weight_decay / 2 * |parameter|^2."""
         gradient += self.options.weight_decay * parameter
+
+    def _along(
+        self, velocity: Array, lrs: Sequence[float], parameter: Array, out: Array, decay: float
+    ) -> None:
+        """Write `parameter` after steps of lr * velocity, which is `decay` times as large in each.
+
+        Args:
+            decay: before the first of them too.
+        """
+        total = sum(lr * decay ** (1 + k) for k, lr in enumerate(lrs))
+        np.multiply(velocity, -total, out=out)
+        out += parameter
 
     @abstractmethod
     def update(self, parameter: Array, gradient: Array, state: State) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -28,6 +28,16 @@ class RMSprop(Optimizer):
         eps: Annotated[float, Gt(0), "added to the root of the mean square"] = 1e-8
         momentum: Annotated[float, Ge(0), Lt(1), "decay of the velocity"] = 0.0
         weight_decay: Annotated[float, Ge(0), "times the parameter, added to its gradient"] = 0.0
+
+    @classmethod
+    def has_momentum(cls, options: Any) -> bool:
+        return bool(options.momentum)
+
+    def ahead(
+        self, parameter: Array, state: State, lrs: Sequence[float], out: Array, *, decaying: bool
+    ) -> None:
+        momentum = self.options.momentum if decaying else 1.0
+        self._along(state["velocity"], lrs, parameter, out, momentum)
 
     def initial_state(self) -> Mapping[str, float]:
         return {"mean_square": 0.0, **({"velocity": 0.0} if self.options.momentum else {})}

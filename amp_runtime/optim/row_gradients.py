@@ -40,7 +40,7 @@ class RowSums:
 
     def __init__(self, table: Array, *, lazy: bool) -> None:
         self._shape, self._dtype = table.shape, table.dtype
-        self._lazy = lazy
+        self.lazy = lazy
         self._terms: list[tuple[Int64, Array]] = []
         self._waiting = 0
         self._together = 0
@@ -64,7 +64,7 @@ class RowSums:
         else:
             rows, values = np.empty(0, np.int64), np.empty((0, *self._shape[1:]), self._dtype)
         self._terms, self._waiting, self._together = [], 0, 0
-        return RowGradient(rows, values, self._lazy)
+        return RowGradient(rows, values, self.lazy)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """Return the sum as a table, new memory: `np.asarray(sums)`."""

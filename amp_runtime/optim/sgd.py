@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Lt
 
@@ -34,6 +34,18 @@ class SGD(Optimizer):
     @property
     def rests_at_zero(self) -> bool:
         return not self.options.momentum and not self.options.weight_decay
+
+    @classmethod
+    def has_momentum(cls, options: Any) -> bool:
+        return bool(options.momentum)
+
+    def ahead(
+        self, parameter: Array, state: State, lrs: Sequence[float], out: Array, *, decaying: bool
+    ) -> None:
+        momentum = self.options.momentum if decaying else 1.0
+        if self.options.nesterov:  # without a gradient its step is lr * momentum * v
+            lrs = [lr * momentum for lr in lrs]
+        self._along(state["velocity"], lrs, parameter, out, momentum)
 
     def initial_state(self) -> Mapping[str, float]:
         return {"velocity": 0.0} if self.options.momentum else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from amp_runtime.graph.placement import Placement, WorkerPlace
 from amp_runtime.nodes.statistics import Histogram, NodeReport, WorkerReport
@@ -37,8 +37,20 @@ def closing_table(reports: Mapping[int, WorkerReport], placement: Placement, sec
     if not placement.shares_workers:  # each worker is called as its node
         headers, *rows = ((name, *rest) for name, _, *rest in (HEADERS, *rows))
     lines = text_table(headers, rows, 1 + placement.shares_workers)
+    if dropped := _dropped(reports.values()):
+        lines.append(f"rows whose gradients were too stale to be used: {dropped}")
     lines.append(f"busiest core: {busiest}; CPU of the workers: {cores}")
     return "\n".join(lines)
+
+
+def _dropped(reports: Iterable[WorkerReport]) -> str:
+    """Return `node 3 (1%), ...` of all nodes that dropped rows; '' if none did."""
+    return ", ".join(
+        f"{name} {node.dropped} ({node.dropped / max(sum(node.staleness), 1):.0%})"
+        for report in reports
+        for name, node in report.nodes.items()
+        if node.dropped
+    )
 
 
 def _row(name: str, node: NodeReport, place: WorkerPlace, seconds: float) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ class Differentiable(Protocol):
     parameters: dict[str, Array]
     version: int
 
+    @property
+    def forward_parameters(self) -> Mapping[str, Array]: ...
     def transform(self, rows: Rows, mode: Mode) -> tuple[Payload, Payload]: ...
     def backpropagate(
         self, saved: Payload, gradient: Payload, wants_input: bool
@@ -147,7 +149,7 @@ class StashedWeights(LiveWeights):
     def _backpropagate_at(
         self, version: int, kept: Payload, gradient: Payload, wants_input: bool
     ) -> Payload | None:
-        with self._parameters_are(self.versions.at(version, self.node.parameters)):
+        with self._parameters_are(self.versions.at(version, self.node.forward_parameters)):
             return self.node.backpropagate(kept, gradient, wants_input)
 
     def add_gradients(self, into: Mapping[str, Any]) -> None:
@@ -158,7 +160,7 @@ class StashedWeights(LiveWeights):
         self.versions.release(versions)
 
     def before_step(self) -> None:
-        self.versions.keep(self.node.version, self.node.parameters)
+        self.versions.keep(self.node.version, self.node.forward_parameters)
 
     def assert_drained(self, where: str) -> None:
         if self.versions.rows or self.versions.held:

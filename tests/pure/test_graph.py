@@ -124,7 +124,8 @@ def test_training_options_lie_over_each_other_defaults_builder_user():
     adam = {"name": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
     rest = {
         "lr_schedule": {"name": "constant", "warm_up": 0}, "clip": "none", "initializer": "own",
-        "backward_weights": "live", "replicas": 1, "average_every": "epoch",
+        "backward_weights": "live", "compensation": "none", "replicas": 1,
+        "average_every": "epoch",
         "averaging": {"name": "mean", "optimizer_state": "averaged"},
     }  # fmt: skip
     assert training["a"] == {
@@ -290,6 +291,41 @@ def test_an_input_port_drawn_to_twice_is_refused(graph, vector):
             "backward_weights: must be live, stashed or recompute, not 'stash'",
         ),
         ({"backward_weights": None}, "backward_weights: must be live, .* not null"),
+        ({"compensation": "auto"}, "compensation: must be none, or a mapping as .predict: linear"),
+        (
+            {"compensation": {"predict": "adam"}},
+            "compensation.predict: must be 'none', 'linear', 'dec",
+        ),
+        ({"compensation": {"forecast": "linear"}}, "forecast: unknown option of compensation"),
+        ({"compensation": {"predict": "linear", "horizon": 0.0}}, "compensation.horizon: must be"),
+        ({"compensation": {}}, "compensation: names no remedy: give predict, step_size or drop_b"),
+        (
+            {"compensation": {"drop_beyond": 3, "horizon": 2.0}},
+            "compensation: horizon: needs predict: linear, decaying or last_update",
+        ),
+        (
+            {"compensation": {"drop_beyond": 3, "predict_after": 2}},
+            "compensation: predict_after: needs predict",
+        ),
+        (
+            {"compensation": {"step_size": "annealed"}},
+            "compensation: step_size: annealed and anneal_over: UPDATES need each other",
+        ),
+        (
+            {"compensation": {"step_size": "by_row", "anneal_over": 9}},
+            "compensation: step_size: annealed and anneal_over: UPDATES need each other",
+        ),
+        (
+            {"compensation": {"predict": "linear"}},
+            "compensation: predict: linear goes along .* sgd without momentum keeps none; give it",
+        ),
+        (
+            {
+                "compensation": {"predict": "decaying"},
+                "optimizer": {"name": "adagrad", "lr": 0.1},
+            },
+            "decaying goes along the optimizer's momentum, and adagrad keeps none; use predict: la",
+        ),
         ({"initializer": 3}, "initializer: must be a name, or a mapping, not 3"),
     ],
 )

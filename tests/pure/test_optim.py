@@ -104,3 +104,86 @@ def test_adamw_shrinks_the_parameter_by_itself():
     assert first == pytest.approx(10 * (1 - 0.05))
     with_gradient, _ = two_steps(3.0, 0.0, name="adamw", lr=0.1, weight_decay=0.5)
     assert with_gradient == pytest.approx(9.5 - 0.1)
+
+
+# ----------------------------------------------------------------------------- some steps ahead
+
+
+def stepped(*gradients, **options):
+    """Return an optimiser of w = 10 after steps, and what w is some more steps ahead."""
+    options = {"weight_decay": 0.0, **options}
+    optimizer = make_optimizer(options, {"w": np.array([10.0])})
+    for gradient in gradients:
+        optimizer.step({"w": np.array([gradient])})
+
+    def ahead(*lrs, decaying=False):
+        before = {k: a.copy() for k, a in optimizer.state["w"].items()}
+        own, out = optimizer.parameters["w"], np.empty(1)
+        was = own.copy()
+        optimizer.ahead(own, optimizer.state["w"], lrs, out, decaying=decaying)
+        assert (own == was).all()
+        assert all((optimizer.state["w"][k] == a).all() for k, a in before.items())
+        return float(out[0])
+
+    return optimizer, ahead
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("name", ["sgd", "rmsprop"])
+def test_decaying_momentum_is_what_steps_without_a_gradient_do(name, nesterov):
+    more = {"nesterov": nesterov} if name == "sgd" else {}
+    optimizer, ahead = stepped(2.0, -5.0, name=name, lr=0.5, momentum=0.5, **more)
+    found = ahead(0.5, 0.5, 0.5, decaying=True)
+    for _ in range(3):
+        optimizer.step({"w": np.zeros(1)})
+    assert found == pytest.approx(float(optimizer.parameters["w"][0]), rel=1e-15)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_linear_is_what_steps_do_with_the_gradient_that_keeps_the_velocity(nesterov):
+    optimizer, ahead = stepped(2.0, -5.0, name="sgd", lr=0.5, momentum=0.5, nesterov=nesterov)
+    found = ahead(0.5, 0.25)
+    velocity = float(optimizer.state["w"]["velocity"][0])
+    for factor in (1.0, 0.5):
+        optimizer.step({"w": np.array([velocity * (1 - 0.5)])}, lr_factor=factor)
+    assert found == pytest.approx(float(optimizer.parameters["w"][0]), rel=1e-15)
+
+
+def test_adam_looks_ahead_with_the_bias_correction_of_the_steps_it_made():
+    optimizer, ahead = stepped(*[2.0] * 40, name="adam", lr=0.1)
+    # Of a constant gradient the corrected step is lr from the first step to the last: a
+    # correction for one step alone would make it 3.16 times too short at the end.
+    w = float(optimizer.parameters["w"][0])
+    assert w == pytest.approx(10 - 40 * 0.1, rel=1e-6)
+    assert ahead(0.1, 0.1, 0.05) == pytest.approx(w - 0.25, rel=1e-6)
+    _, ahead = stepped(name="adam", lr=0.1)
+    assert ahead(0.1) == ahead(0.1, decaying=True) == 10.0
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.25])
+def test_decaying_adam_is_worked_step_by_step(decay):
+    optimizer, ahead = stepped(2.0, 6.0, name="adamw", lr=0.1, beta1=0.5, beta2=0.75, eps=1.0,
+                               weight_decay=decay)  # fmt: skip
+    w = float(optimizer.parameters["w"][0])
+    m, s = 3.5, 9.75  # as above
+    for t, lr in ((3, 0.1), (4, 0.2)):
+        m *= 0.5
+        w *= 1 - lr * decay
+        w -= lr * m / (1 - 0.5**t) / (math.sqrt(s / (1 - 0.75**t)) + 1)
+    assert ahead(0.1, 0.2, decaying=True) == pytest.approx(w, rel=1e-14)
+
+
+def test_linear_adamw_shrinks_by_its_decay_too():
+    optimizer, ahead = stepped(2.0, name="adamw", lr=0.1, beta1=0.5, beta2=0.75, eps=1.0,
+                               weight_decay=0.25)  # fmt: skip
+    w = float(optimizer.parameters["w"][0])
+    move = 2 / (2 + 1)
+    assert ahead(0.1, 0.2) == pytest.approx(w * (1 - 0.3 * 0.25) - 0.3 * move, rel=1e-14)
+
+
+def test_without_momentum_there_is_nothing_to_go_along():
+    keeps = {"sgd": {"momentum": 0.9}, "rmsprop": {"momentum": 0.9}, "adam": {}, "adamw": {}}
+    for name, cls in OPTIMIZERS.items():
+        assert cls.has_momentum(cls.Options(lr=0.1, **keeps.get(name, {}))) == (name in keeps)
+    sgd = OPTIMIZERS["sgd"]
+    assert not sgd.has_momentum(sgd.Options(lr=0.1))

@@ -28,6 +28,17 @@ def test_each_node_has_a_line_and_each_core_its_share():
     ]
 
 
+def test_dropped_rows_are_told_where_there_are_any():
+    placement = Placement((WorkerPlace("linear", (0, 1, 2), (0,)),))
+    nodes = {
+        "linear": NodeReport(staleness=[150, 50], dropped=50),
+        "other": NodeReport(staleness=[200], dropped=0),
+        "loss": NodeReport(),
+    }
+    *_, line, _ = closing_table({1: WorkerReport(nodes)}, placement, 1.0).splitlines()
+    assert line == "rows whose gradients were too stale to be used: linear 50 (25%)"
+
+
 def test_a_node_that_has_made_no_update_has_no_staleness_yet():
     placement = Placement((WorkerPlace("linear", (0,), (0,)),))
     reports = {1: WorkerReport({"linear": NodeReport(staleness=[0])})}

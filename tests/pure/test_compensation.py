@@ -1,0 +1,184 @@
+"""`compensation` of a config: where it may stand, what is refused, and what it leaves alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from wirings import examples, recurrent
+
+from amp_runtime.control.settings import ControllerSettings
+from amp_runtime.errors import AmpError
+from amp_runtime.nodes.updates import Schedule
+from amp_runtime.prepare import prepare_file
+from amp_runtime.reference import Reference
+from workers.registry import Registry
+
+LENGTHS = [1, 4, 2, 7, 3, 3, 5, 1, 2, 6, 2, 4]
+ADAM = {"name": "adam", "lr": 0.01}
+ALL = {
+    "predict": "linear", "horizon": "measured", "step_size": "annealed", "anneal_over": 50,
+    "drop_beyond": 6,
+}  # fmt: skip
+
+
+def trained(
+    compensation: Any, *, synchronous: bool = False, keys: int = 6, optimizer: Any = ADAM
+) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    """Return the parameters of the RNN after three epochs in one process, and the reports."""
+    options = {} if compensation is None else {"compensation": compensation}
+    wiring = recurrent(training={"optimizer": optimizer, "update_every": 2, **options})
+    settings = ControllerSettings(
+        update_every=2, max_epochs=3, seed=5, max_active_keys=keys, verify=True,
+        schedule=Schedule.SYNCHRONOUS if synchronous else Schedule.ASYNCHRONOUS,
+    )  # fmt: skip
+    run = Reference(wiring, Registry(), examples(LENGTHS), examples(LENGTHS[:4], 1), settings)
+    run.run()
+    parameters = {
+        f"{node.name}.{name}": array.copy()
+        for node in run.host.parameterised()
+        for name, array in node.parameters.items()
+    }
+    return parameters, run.host.report().nodes
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    assert a.keys() == b.keys()
+    return all((a[name] == b[name]).all() for name in a)
+
+
+PLAIN = trained(None)[0]
+
+
+@pytest.mark.parametrize(
+    "off",
+    [
+        "none",
+        {"drop_beyond": 10_000},
+        {"predict": "linear", "predict_after": 1_000_000},
+        {"predict": "decaying", "predict_after": 1_000_000, "drop_beyond": 10_000},
+    ],
+    ids=str,
+)
+def test_a_remedy_that_is_off_is_the_plain_runtime_to_the_bit(off):
+    assert same(trained(off)[0], PLAIN)
+
+
+@pytest.mark.parametrize("compensation", [ALL, {"predict": "decaying", "horizon": 4.0}], ids=str)
+def test_the_synchronous_schedule_is_left_alone_to_the_bit(compensation):
+    plain, _ = trained(None, synchronous=True)
+    assert same(trained(compensation, synchronous=True)[0], plain)
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        {"predict": "linear"},
+        {"predict": "decaying"},
+        {"step_size": "by_row"},
+        {"step_size": "annealed", "anneal_over": 50},
+        {"drop_beyond": 0},
+    ],
+    ids=str,
+)
+def test_every_remedy_changes_an_asynchronous_run(on):
+    parameters, reports = trained(on)
+    assert not same(parameters, PLAIN)
+    assert all(np.isfinite(array).all() for array in parameters.values())
+    node = reports["linear-1"]
+    if "predict" in on:
+        mean = node.staleness
+        assert 0 < node.horizon < len(mean)
+    assert (node.dropped or 0) > 0 if "drop_beyond" in on else node.dropped is None
+
+
+# ------------------------------------------------------------------------------------ YAML
+
+
+def written(tmp_path: Path, training: dict[str, Any], **nodes: Any) -> Path:
+    """Return the path of a config of the RNN on list reduction."""
+    path = tmp_path / "config.yaml"
+    config = {
+        "name": "short",
+        "model": {"builder": "rnn", "hidden": 8, "embedding": 8},
+        "data": {"source": "list_reduction", "train": 40, "valid": 10},
+        "training": training,
+        "nodes": nodes,
+    }
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return path
+
+
+def prepared(path: Path, *overrides: str) -> Any:
+    return prepare_file(path, overrides, Registry())
+
+
+def test_a_node_has_its_own_instead_of_that_of_all(tmp_path):
+    path = written(
+        tmp_path,
+        {"optimizer": ADAM, "compensation": {"predict": "linear", "drop_beyond": 9}},
+        **{"embedding": {"compensation": "none"}, "linear-1": {"compensation": {"drop_beyond": 3}}},
+    )
+    found = {node.name: node.training.get("compensation") for node in prepared(path).wiring.nodes}
+    defaults = {
+        "predict": "none", "horizon": "measured", "predict_after": 0, "step_size": "plain",
+        "anneal_over": None, "drop_beyond": None,
+    }  # fmt: skip
+    assert found["embedding"] == "none"
+    assert found["linear-1"] == {**defaults, "drop_beyond": 3}
+    assert found["linear-2"] == {**defaults, "predict": "linear", "drop_beyond": 9}
+
+
+@pytest.mark.parametrize(
+    ("training", "nodes", "place", "said"),
+    [
+        (
+            {"optimizer": {"name": "adagrad", "lr": 0.1}, "compensation": {"predict": "linear"}},
+            {},
+            r"config.yaml:1[0-9]",
+            "training.compensation: predict: linear .* adagrad keeps none; use predict: last_upd",
+        ),
+        (
+            {"optimizer": ADAM, "compensation": {"predict": "linear"}},
+            {"linear-1": {"optimizer": {"name": "sgd", "lr": 0.1}}},
+            r"config.yaml:17",
+            "nodes.linear-1.compensation: .* sgd without momentum keeps none; give it a momentum",
+        ),
+        (
+            {"optimizer": ADAM, "compensation": {"predict": "linear"}},
+            {"embedding": {"sparse": "lazy"}},
+            r"config.yaml:17",
+            "node 'embedding'.*option 'compensation': .*sparse: lazy.*compensation: none",
+        ),
+        (
+            {"optimizer": ADAM, "compensation": {"predict": "last_update"}},
+            {},
+            r"config.yaml:\d+",
+            "node 'embedding'.*would copy all of 'table'.*compensation: none",
+        ),
+        ({"optimizer": ADAM, "compensation": "auto"}, {}, r"yaml:1[0-9]", "training.compensation"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_at_its_line(tmp_path, training, nodes, place, said):
+    with pytest.raises(AmpError, match=f"(?s){place}.*{said}") as raised:
+        prepared(written(tmp_path, training, **nodes))
+    assert raised.value.exit_code == 78
+
+
+def test_a_synchronous_run_is_told_that_nothing_is_compensated(tmp_path):
+    path = written(tmp_path, {"optimizer": ADAM, "compensation": {"predict": "linear"}})
+    note = "training.schedule is synchronous, without delay: compensation does nothing"
+    assert note not in prepared(path).notes
+    assert note in prepared(path, "training.schedule=synchronous").notes
+
+
+def test_the_example_of_the_docs_is_accepted(tmp_path):
+    page = Path(__file__).parents[2] / "docs" / "compensation.md"
+    given = yaml.safe_load(page.read_text().split("```yaml")[1].split("```")[0])
+    path = written(tmp_path, given["training"], **given["nodes"])
+    found = {node.name: node.training.get("compensation") for node in prepared(path).wiring.nodes}
+    assert found["embedding"] == "none"
+    assert (found["linear-1"]["predict"], found["linear-2"]["anneal_over"]) == ("linear", 2000)
