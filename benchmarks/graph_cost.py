@@ -35,7 +35,7 @@ import numpy as np
 
 from amp_runtime.config.schema import load_config
 from amp_runtime.control.stages import Split, StageResult
-from amp_runtime.data.graph_fields import graph_fields
+from amp_runtime.data.graphs.graph_fields import graph_fields
 from amp_runtime.prepare import prepare
 from amp_runtime.reference import Reference
 from workers.registry import Registry

@@ -13,7 +13,7 @@ import numpy as np
 
 from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.data.graphs import Graphs
+from amp_runtime.data.graphs.typed_graphs import Graphs
 from amp_runtime.graph import POSITION, Graph
 from amp_runtime.names import needs
 from amp_runtime.rows.spec import Array, Columns

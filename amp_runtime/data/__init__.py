@@ -19,20 +19,14 @@ from typing import Any, TypeAlias
 
 from amp_runtime.checking.function_options import function_options
 from amp_runtime.checking.rules import ConfigProblemsError, Problem
-from amp_runtime.data import (
-    babi15,
-    list_reduction,
-    pixels,
-    python_names,
-    python_trees,
-    qm9,
-    tagged_text,
-    time_series,
-    treebank,
-)
 from amp_runtime.data.dataset import Dataset
+from amp_runtime.data.graphs import babi15
+from amp_runtime.data.images import pixels
 from amp_runtime.data.json_lines import ExampleForm, is_json_lines, read_json_lines
+from amp_runtime.data.molecules import qm9
 from amp_runtime.data.paths import find_data_path, rereadable
+from amp_runtime.data.sequences import list_reduction, python_names, tagged_text, time_series
+from amp_runtime.data.trees import python_trees, treebank
 from amp_runtime.errors import AmpError, DataError, nearest
 
 Reader: TypeAlias = Callable[

@@ -13,9 +13,16 @@ pytest.importorskip("rdkit", reason="RDKit is not installed (make peers)")
 from rdkit import Chem
 
 from amp_runtime.data import load_split
-from amp_runtime.data.molecules import ELEMENTS
-from amp_runtime.data.rdkit_bonds import RdkitBonds
-from amp_runtime.data.smiles import AROMATIC, DOUBLE, SINGLE, TRIPLE, SmilesError, read_smiles
+from amp_runtime.data.molecules.archive import ELEMENTS
+from amp_runtime.data.molecules.rdkit_bonds import RdkitBonds
+from amp_runtime.data.molecules.smiles import (
+    AROMATIC,
+    DOUBLE,
+    SINGLE,
+    TRIPLE,
+    SmilesError,
+    read_smiles,
+)
 
 pytestmark = pytest.mark.peers
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_runtime.data import load_split
-from amp_runtime.data.graphs import Graphs
+from amp_runtime.data.graphs.typed_graphs import Graphs
 from amp_runtime.errors import DataError, MissingDataError
 
 BABI = Path(os.environ.get("AMP_DATA", ""), "babi15")

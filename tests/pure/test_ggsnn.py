@@ -14,7 +14,7 @@ from amp_runtime.control.stages import Split
 from amp_runtime.data import load_split
 from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.data.graphs import Graphs
+from amp_runtime.data.graphs.typed_graphs import Graphs
 from amp_runtime.graph import Graph
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.models import ggsnn

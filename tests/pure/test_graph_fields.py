@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from amp_runtime.data.graph_fields import graph_fields
+from amp_runtime.data.graphs.graph_fields import graph_fields
 from amp_runtime.errors import DataError
 
 

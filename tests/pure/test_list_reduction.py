@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from amp_runtime.data import list_reduction, load_split
-from amp_runtime.data.list_reduction import N_DIGITS, answer, answers
+from amp_runtime.data import load_split
+from amp_runtime.data.sequences import list_reduction
+from amp_runtime.data.sequences.list_reduction import N_DIGITS, answer, answers
 
 MEAN, ALTERNATING, RANGE, LENGTH = range(4)
 

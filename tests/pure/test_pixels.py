@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amp_runtime.data import image_csv, load_split, plain_csv
+from amp_runtime.data import load_split, plain_csv
+from amp_runtime.data.images import image_csv
 from amp_runtime.data.paths import find_data_file
 from amp_runtime.errors import DataError, MissingDataError
 

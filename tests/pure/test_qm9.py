@@ -11,7 +11,7 @@ import pytest
 
 from amp_runtime.checking.rules import ConfigProblemsError
 from amp_runtime.data import load_split
-from amp_runtime.data.qm9 import PROPERTIES
+from amp_runtime.data.molecules.qm9 import PROPERTIES
 from amp_runtime.errors import DataError, MissingDataError
 
 ARCHIVE = Path(os.environ.get("AMP_DATA", ""), "qm9", "qm9_graphs.npz")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from amp_runtime.data import load_split
-from amp_runtime.data.qm9_properties import PROPERTIES
+from amp_runtime.data.molecules.qm9_properties import PROPERTIES
 from amp_runtime.errors import DataError
 
 # number: (GDB-9's SMILES, of the relaxed geometry, atoms as the file has them)

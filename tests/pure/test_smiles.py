@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amp_runtime.data.molecules import BOND_TYPES, ELEMENTS
-from amp_runtime.data.smiles import SmilesError, read_smiles
+from amp_runtime.data.molecules.archive import BOND_TYPES, ELEMENTS
+from amp_runtime.data.molecules.smiles import SmilesError, read_smiles
 
 
 def molecule(smiles: str) -> tuple[str, list[str]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from amp_runtime.checking.rules import ConfigProblemsError
 from amp_runtime.data import load_split, read_examples
 from amp_runtime.data.json_lines import ExampleForm
-from amp_runtime.data.ts_file import read_ts
+from amp_runtime.data.sequences.ts_file import read_ts
 from amp_runtime.errors import DataError, MissingDataError
 from amp_runtime.rows.spec import ArraySpec
 

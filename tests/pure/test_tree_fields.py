@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_runtime.data.tree_fields import tree_fields
+from amp_runtime.data.trees.tree_fields import tree_fields
 from amp_runtime.errors import DataError
 
 

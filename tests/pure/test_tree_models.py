@@ -12,7 +12,7 @@ from kinds import differences
 
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.data.tree_fields import tree_fields
+from amp_runtime.data.trees.tree_fields import tree_fields
 from amp_runtime.errors import ShapeMismatchError
 from amp_runtime.graph import Graph
 from amp_runtime.models import build_model

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amp_runtime.data import load_split
-from amp_runtime.data.ptb import NO_PARENT, read_trees
+from amp_runtime.data.trees.ptb import NO_PARENT, read_trees
 from amp_runtime.data.vocabulary import Vocabulary
 from amp_runtime.errors import DataError, MissingDataError
 

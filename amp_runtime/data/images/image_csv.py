@@ -19,7 +19,7 @@ from typing import Literal, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from amp_runtime.data.images import MAX_LABEL, MAX_PIXEL, Images, is_whole
+from amp_runtime.data.images.labelled_images import MAX_LABEL, MAX_PIXEL, Images, is_whole
 from amp_runtime.data.paths import open_data_file
 from amp_runtime.data.plain_csv import pieces, plain_table, split_header
 from amp_runtime.errors import DataError

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from amp_runtime.data.molecules import Molecules
+from amp_runtime.data.molecules.archive import Molecules
+from amp_runtime.data.molecules.rdkit_bonds import RdkitBonds
+from amp_runtime.data.molecules.smiles import Skeleton, SmilesError, read_smiles
 from amp_runtime.data.paths import text_lines
-from amp_runtime.data.rdkit_bonds import RdkitBonds
-from amp_runtime.data.smiles import Skeleton, SmilesError, read_smiles
 from amp_runtime.errors import DataError
 
 SUFFIXES = (".smi", ".smiles")

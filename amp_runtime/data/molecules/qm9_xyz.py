@@ -21,10 +21,10 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from amp_runtime.data.molecule_list import MoleculeList, Record
-from amp_runtime.data.molecules import ELEMENTS, Molecules
-from amp_runtime.data.qm9_properties import PROPERTIES
-from amp_runtime.data.rdkit_bonds import RdkitBonds
+from amp_runtime.data.molecules.archive import ELEMENTS, Molecules
+from amp_runtime.data.molecules.molecule_list import MoleculeList, Record
+from amp_runtime.data.molecules.qm9_properties import PROPERTIES
+from amp_runtime.data.molecules.rdkit_bonds import RdkitBonds
 from amp_runtime.errors import DataError, MissingDataError
 
 SUFFIX = ".xyz"

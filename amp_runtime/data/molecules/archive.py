@@ -30,7 +30,7 @@ ELEMENTS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
 BOND_TYPES = ("single", "double", "triple", "aromatic")
 
 _NAMES, _TYPES = ", ".join(ELEMENTS), ", ".join(BOND_TYPES)
-_FORM = "its arrays are described in amp_runtime/data/molecules.py"
+_FORM = "its arrays are described in amp_runtime/data/molecules/molecules.py"
 _ARRAYS = {
     **dict.fromkeys(("atomic_number", "node_offset", "edge_offset"), ("iu", 1)),
     **dict.fromkeys(("edge_src", "edge_dst", "edge_type"), ("iu", 1)),

@@ -10,11 +10,11 @@ import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from amp_runtime.data.molecule_list import MoleculeList, Record
-from amp_runtime.data.molecules import ELEMENTS, Molecules
+from amp_runtime.data.molecules.archive import ELEMENTS, Molecules
+from amp_runtime.data.molecules.molecule_list import MoleculeList, Record
+from amp_runtime.data.molecules.qm9_properties import PROPERTIES
+from amp_runtime.data.molecules.rdkit_bonds import RdkitBonds
 from amp_runtime.data.paths import open_data_file
-from amp_runtime.data.qm9_properties import PROPERTIES
-from amp_runtime.data.rdkit_bonds import RdkitBonds
 from amp_runtime.errors import DataError, nearest
 
 PATTERN = "qm9_part*.csv*"

@@ -27,8 +27,8 @@ from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.paths import find_data_path
 from amp_runtime.data.python_functions import AnyFunction, functions_of, python_files
-from amp_runtime.data.tagged_lines import Sentences
-from amp_runtime.data.tagged_text import tagged, to_tag
+from amp_runtime.data.sequences.tagged_lines import Sentences
+from amp_runtime.data.sequences.tagged_text import tagged, to_tag
 from amp_runtime.errors import DataError, MissingDataError
 
 OTHER = "-"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from amp_runtime.data.images import MAX_LABEL, Images
+from amp_runtime.data.images.labelled_images import MAX_LABEL, Images
 from amp_runtime.data.paths import open_data_file
 from amp_runtime.errors import DataError
 

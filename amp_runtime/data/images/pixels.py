@@ -16,11 +16,11 @@ import numpy as np
 
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.field import Scaled
-from amp_runtime.data.image_csv import LabelColumn, n_columns, read_csv
-from amp_runtime.data.image_folder import files_of
-from amp_runtime.data.image_idx import is_idx, read_idx, read_idx_images
-from amp_runtime.data.image_npy import is_npy, read_npy
-from amp_runtime.data.images import MAX_LABEL, MAX_PIXEL, Images
+from amp_runtime.data.images.image_csv import LabelColumn, n_columns, read_csv
+from amp_runtime.data.images.image_folder import files_of
+from amp_runtime.data.images.image_idx import is_idx, read_idx, read_idx_images
+from amp_runtime.data.images.image_npy import is_npy, read_npy
+from amp_runtime.data.images.labelled_images import MAX_LABEL, MAX_PIXEL, Images
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.known_files import origin_of
 from amp_runtime.data.paths import find_data_file, find_data_path

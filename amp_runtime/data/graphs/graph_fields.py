@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from amp_runtime.data.graphs import Graphs
+from amp_runtime.data.graphs.typed_graphs import Graphs
 from amp_runtime.errors import DataError
 from amp_runtime.rows.spec import Array
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from amp_runtime.data.molecules import BOND_TYPES, ELEMENTS
+from amp_runtime.data.molecules.archive import BOND_TYPES, ELEMENTS
 
 SINGLE, DOUBLE, TRIPLE, AROMATIC = range(len(BOND_TYPES))
 

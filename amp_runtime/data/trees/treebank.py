@@ -18,7 +18,7 @@ from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.paths import find_data_file, find_data_path
-from amp_runtime.data.ptb import NO_PARENT, Trees, read_trees
+from amp_runtime.data.trees.ptb import NO_PARENT, Trees, read_trees
 from amp_runtime.data.vectors import Vectors, read_vectors
 from amp_runtime.data.vocabulary import Vocabulary, words_of
 from amp_runtime.errors import DataError, MissingDataError

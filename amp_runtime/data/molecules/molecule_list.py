@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amp_runtime.data.molecules import ELEMENTS, Molecules
-from amp_runtime.data.qm9_properties import PROPERTIES
-from amp_runtime.data.rdkit_bonds import RdkitBonds
-from amp_runtime.data.smiles import SmilesError, read_smiles
+from amp_runtime.data.molecules.archive import ELEMENTS, Molecules
+from amp_runtime.data.molecules.qm9_properties import PROPERTIES
+from amp_runtime.data.molecules.rdkit_bonds import RdkitBonds
+from amp_runtime.data.molecules.smiles import SmilesError, read_smiles
 from amp_runtime.errors import DataError
 
 

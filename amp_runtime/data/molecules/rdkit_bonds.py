@@ -9,7 +9,14 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from amp_runtime.data.smiles import AROMATIC, DOUBLE, SINGLE, TRIPLE, Skeleton, SmilesError
+from amp_runtime.data.molecules.smiles import (
+    AROMATIC,
+    DOUBLE,
+    SINGLE,
+    TRIPLE,
+    Skeleton,
+    SmilesError,
+)
 from amp_runtime.errors import MissingDataError
 
 

@@ -21,7 +21,7 @@ from amp_runtime.data.choosing import chosen_examples
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.paths import find_data_file
-from amp_runtime.data.tagged_lines import FORM, Columns, Sentences, read_sentences
+from amp_runtime.data.sequences.tagged_lines import FORM, Columns, Sentences, read_sentences
 from amp_runtime.data.vectors import read_vectors
 from amp_runtime.data.vocabulary import Vocabulary, words_of
 from amp_runtime.errors import DataError, nearest

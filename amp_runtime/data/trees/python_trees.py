@@ -30,7 +30,7 @@ from amp_runtime.data.python_functions import (
     read_all_functions,
     read_functions,
 )
-from amp_runtime.data.tree_fields import children
+from amp_runtime.data.trees.tree_fields import children
 from amp_runtime.data.vocabulary import words_of
 from amp_runtime.errors import DataError, MissingDataError
 from amp_runtime.rows.spec import Array, Int32

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from amp_runtime.data.about import About
-from amp_runtime.data.babi15_files import HAS_FEAR, IS, read_stories
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.data.graphs import Graphs
+from amp_runtime.data.graphs.babi15_files import HAS_FEAR, IS, read_stories
+from amp_runtime.data.graphs.typed_graphs import Graphs
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.paths import find_data_file
 from amp_runtime.errors import DataError

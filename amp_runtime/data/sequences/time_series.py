@@ -19,7 +19,7 @@ from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.known_files import origin_of
 from amp_runtime.data.paths import find_data_file, find_data_path
-from amp_runtime.data.ts_file import FORM, Missing, Series, read_ts
+from amp_runtime.data.sequences.ts_file import FORM, Missing, Series, read_ts
 from amp_runtime.errors import DataError, MissingDataError
 from amp_runtime.rows.spec import ArraySpec, Int32
 

@@ -20,15 +20,15 @@ import numpy as np
 
 from amp_runtime.data.about import About, Unit
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.data.graphs import Graphs
+from amp_runtime.data.graphs.typed_graphs import Graphs
 from amp_runtime.data.json_lines import ExampleForm
-from amp_runtime.data.molecules import BOND_TYPES, ELEMENTS, Molecules, read_archive
+from amp_runtime.data.molecules.archive import BOND_TYPES, ELEMENTS, Molecules, read_archive
+from amp_runtime.data.molecules.qm9_properties import PROPERTIES, Target
+from amp_runtime.data.molecules.qm9_table import PATTERN, read_tables
+from amp_runtime.data.molecules.qm9_xyz import SUFFIX, TARS, read_xyz
+from amp_runtime.data.molecules.rdkit_bonds import RdkitBonds
+from amp_runtime.data.molecules.smiles_file import SUFFIXES, read_smiles_file
 from amp_runtime.data.paths import find_data_file, find_data_path, text_lines
-from amp_runtime.data.qm9_properties import PROPERTIES, Target
-from amp_runtime.data.qm9_table import PATTERN, read_tables
-from amp_runtime.data.qm9_xyz import SUFFIX, TARS, read_xyz
-from amp_runtime.data.rdkit_bonds import RdkitBonds
-from amp_runtime.data.smiles_file import SUFFIXES, read_smiles_file
 from amp_runtime.errors import DataError, nearest
 from amp_runtime.rows.spec import Array
 
@@ -39,7 +39,7 @@ ORIGIN = (
     "`python -m amp_runtime data fetch qm9`, gets them; then set data.path to qm9/qm9pack), "
     "from the .xyz files as published (dsgdb9nsd.xyz.tar.bz2 of "
     "https://doi.org/10.6084/m9.figshare.978904, or their folder), or from an "
-    "archive of graphs, qm9_graphs.npz (its arrays: amp_runtime/data/molecules.py)"
+    "archive of graphs, qm9_graphs.npz (its arrays: amp_runtime/data/molecules/molecules.py)"
 )
 
 

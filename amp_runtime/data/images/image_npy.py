@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from amp_runtime.data.images import MAX_PIXEL
+from amp_runtime.data.images.labelled_images import MAX_PIXEL
 from amp_runtime.data.paths import open_data_file
 from amp_runtime.errors import DataError
 from amp_runtime.rows.spec import Array

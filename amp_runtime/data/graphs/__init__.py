@@ -1,0 +1,1 @@
+"""Graphs with typed edges: bAbI task 15, and how graphs become fields."""

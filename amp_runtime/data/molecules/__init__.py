@@ -1,0 +1,1 @@
+"""Molecules: QM9 from its files, tables and archive; SMILES."""

@@ -1,0 +1,1 @@
+"""Sequences: made up, text with a tag a word, time series."""

@@ -1,0 +1,1 @@
+"""Trees: treebanks, and the syntax of Python functions."""
