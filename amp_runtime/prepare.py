@@ -374,9 +374,16 @@ def _warnings(prepared: Prepared) -> list[str]:
             f"an instance is at one replica of a node, and max_active_keys is {keys}, so some "
             f"replicas are always idle: {', '.join(idle.values())}"
         )
-    compensated = any(n.training["compensation"] != "none" for n in updating)
-    if training and compensated and prepared.settings.schedule is Schedule.SYNCHRONOUS:
-        found.append("training.schedule is synchronous, without delay: compensation does nothing")
+    if training and prepared.settings.schedule is Schedule.SYNCHRONOUS:
+        idle_keys = {
+            "compensation": any(n.training["compensation"] != "none" for n in updating),
+            "warm_up_examples": prepared.settings.warm_up_examples > 0,
+        }
+        found += [
+            f"training.schedule is synchronous, without delay: {key} does nothing"
+            for key, is_given in idle_keys.items()
+            if is_given
+        ]
     if prepared.config.training.save_predictions and not len(prepared.valid):
         found.append("there are no validation examples, so training.save_predictions saves none")
     return found
@@ -391,6 +398,7 @@ def controller_settings(config: Config) -> ControllerSettings:
         max_examples=training.max_examples,
         max_minutes=training.max_minutes,
         max_age=training.max_age,
+        warm_up_examples=training.warm_up_examples,
         max_active_keys=training.max_active_keys,
         max_active_rows=None if rows == "auto" else rows,
         update_every=training.update_every,

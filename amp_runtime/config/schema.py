@@ -246,6 +246,15 @@ class TrainingSection(Section):
             unit="instances",
         ),
     ] = None
+    warm_up_examples: Annotated[
+        int,
+        key(
+            "trained on at first with little delay: instances of one update at most are in "
+            "flight, and the next wait until these have retired; not synchronous",
+            unit="examples",
+            ge=0,
+        ),
+    ] = 0
     max_epochs: Annotated[Count, key("passes over the training data at most", unit="epochs")] = 10
     max_examples: Annotated[
         Count | None, key("trained on at most, over all epochs; then stop", unit="examples")

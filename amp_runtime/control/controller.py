@@ -221,7 +221,8 @@ class Controller:
         known_at = 2 * self.settings.update_every * self._replicas.most
         learning = training and self._retired_examples < known_at
         n_unsent = sum(len(r.instances) for r in self._unsent)
-        actions = self._send_retired() if learning or n_unsent >= self._retire_every() else []
+        at_once = learning or self._warming_up(stage)  # the next instances wait for updates
+        actions = self._send_retired() if at_once or n_unsent >= self._retire_every() else []
         return actions + self._inject(now)
 
     def on_tick(self, now: float) -> None:
@@ -426,6 +427,9 @@ class Controller:
         training = stage.training
         stopping = bool(self._stop_reason) or (training and self._ending.time_is_up(now))
         full = self._inbox.n_bytes >= self.settings.most_prediction_bytes
+        warming_up = self._warming_up(stage)
+        if warming_up and not self.in_flight.instances:
+            stage.step_examples = 0
         while not stopping and not full:
             n_rows, n_examples = stage.feed.upcoming()
             if not len(n_rows):
@@ -433,7 +437,7 @@ class Controller:
             count = self.in_flight.admissible(n_rows)
             if training and (max_age := self.settings.max_age) is not None:
                 count = min(count, self.in_flight.span_left(stage.feed.next_instance, max_age))
-            if self._synchronous(stage):
+            if warming_up or self._synchronous(stage):
                 left = self.settings.update_every - stage.step_examples
                 started_before = np.cumsum(n_examples) - n_examples
                 count = min(count, int((started_before < left).sum()))
@@ -470,6 +474,10 @@ class Controller:
 
     def _synchronous(self, stage: Stage) -> bool:
         return self.settings.schedule is Schedule.SYNCHRONOUS and stage.training
+
+    def _warming_up(self, stage: Stage) -> bool:
+        early = self._retired_examples < self.settings.warm_up_examples
+        return early and stage.training and not self._synchronous(stage)
 
     def _send_retired(self) -> list[Action]:
         if not self._unsent:

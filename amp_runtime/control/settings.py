@@ -18,6 +18,8 @@ class ControllerSettings:
         max_minutes: of training, after which nothing is injected; None: no limit.
         max_age: how far the number of an instance of training may be beyond that of the
             oldest in flight, less one; None: no limit.
+        warm_up_examples: trained on at first so that instances of one update at most are in
+            flight, and the next wait until all of these have retired.
         max_active_rows: None: 4 x max_active_keys x the mean rows of an instance.
         update_every: examples per step under the synchronous schedule.
         evaluate: go through this split once, forward only, instead of training.
@@ -33,6 +35,7 @@ class ControllerSettings:
     max_examples: int | None = None
     max_minutes: float | None = None
     max_age: int | None = None
+    warm_up_examples: int = 0
     max_active_keys: int = 4
     max_active_rows: int | None = None
     update_every: int = 100

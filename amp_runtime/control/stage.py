@@ -18,7 +18,8 @@ class Stage:
     Attributes:
         n_examples: of the split; a limit may cut the feed.
         before: the reports at the barrier before it.
-        step_examples: injected since the last synchronous step.
+        step_examples: injected since the last synchronous step; in warm-up since last nothing
+            was in flight.
     """
 
     split: Split

@@ -12,6 +12,7 @@ from wirings import examples, recurrent
 
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.errors import AmpError
+from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.prepare import prepare_file
 from amp_runtime.reference import Reference
@@ -95,6 +96,20 @@ def test_every_remedy_changes_an_asynchronous_run(on):
     assert (node.dropped or 0) > 0 if "drop_beyond" in on else node.dropped is None
 
 
+def test_in_warm_up_gradients_are_hardly_stale():
+    def mean_staleness(warm_up: int) -> float:
+        wiring = recurrent(training={"optimizer": ADAM, "update_every": 4})
+        settings = ControllerSettings(
+            update_every=4, max_epochs=3, seed=5, max_active_keys=12, warm_up_examples=warm_up
+        )
+        data = examples(LENGTHS * 4)
+        run = Reference(wiring, Registry(), data, data, settings)
+        run.run()
+        return Histogram(run.host.report().nodes["linear-1"].staleness).mean
+
+    assert mean_staleness(1_000_000) < 0.3 * mean_staleness(0)
+
+
 # ------------------------------------------------------------------------------------ YAML
 
 
@@ -171,6 +186,9 @@ def test_what_does_not_go_together_is_refused_at_its_line(tmp_path, training, no
 def test_a_synchronous_run_is_told_that_nothing_is_compensated(tmp_path):
     path = written(tmp_path, {"optimizer": ADAM, "compensation": {"predict": "linear"}})
     note = "training.schedule is synchronous, without delay: compensation does nothing"
+    warm_up = "training.warm_up_examples=1000", note.replace("compensation", "warm_up_examples")
+    assert warm_up[1] not in prepared(path, warm_up[0]).notes
+    assert warm_up[1] in prepared(path, warm_up[0], "training.schedule=synchronous").notes
     assert note not in prepared(path).notes
     assert note in prepared(path, "training.schedule=synchronous").notes
 

@@ -847,6 +847,36 @@ def test_max_age_holds_an_instance_back_until_the_oldest_is_near_enough():
     assert play.injected == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
+def test_in_warm_up_instances_of_one_update_are_in_flight_and_the_next_wait_for_all():
+    settings = replace(DEFAULT, max_active_keys=9, update_every=3, warm_up_examples=5)
+    play = Play.of(settings, lengths=[1] * 14).begun()
+    assert play.injected == [0, 1, 2]
+    play.answer(2, 0)
+    assert play.injected == [0, 1, 2]
+    play.records.clear()
+    play.answer(1)
+    assert play.injected == [0, 1, 2, 3, 4, 5]
+    # Nodes know before rows come that would be stale.
+    assert [r.arrays["instances"].tolist() for r in play.records if isinstance(r, Retired)] == [[1]]
+    play.answer(3)
+    assert play.injected == [0, 1, 2, 3, 4, 5]
+    play.answer(4)  # the fifth example: from here on as ever
+    assert play.injected == list(range(5 + 1 + 8))
+
+
+def test_warm_up_spares_validation_and_ends_with_an_epoch_that_is_shorter():
+    settings = replace(
+        DEFAULT, max_epochs=2, update_every=3, warm_up_examples=100, max_active_keys=9
+    )
+    play = Play.of(settings, lengths=[1] * 4, valid=2).begun()
+    play.answer(0, 1, 2)
+    assert play.injected == [0, 1, 2, 3]
+    play.run_stage().acknowledge()
+    assert play.injected == [0, 1, 2, 3, 4, 5]
+    play.run_stage().acknowledge()
+    assert play.injected == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def test_max_age_of_one_is_one_instance_at_a_time_and_does_not_hold_up_validation():
     play = Play.of(replace(DEFAULT, max_age=1), lengths=[1] * 3, valid=3).begun()
     assert play.injected == [0]
