@@ -9,7 +9,7 @@ from pathlib import Path
 from amp_runtime.config.schema import Config
 from amp_runtime.control.parameters import NodeParameters, check_nodes
 from amp_runtime.control.stages import Split
-from amp_runtime.data import read_examples
+from amp_runtime.data import OwnReader, read_examples, read_examples_with
 from amp_runtime.data.about import SILENT
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.errors import UsageError
@@ -29,12 +29,14 @@ def prepare_predictions(
     vocabularies: Mapping[str, Sequence[str]],
     file: Path,
     kinds: Kinds,
+    reader: OwnReader | None = None,
 ) -> Prepared:
     """Read a file of examples, and make a run of them that predicts.
 
     Args:
         config, wiring, parameters, vocabularies: of the finished run.
         file: see `data.read_examples`.
+        reader: a function of the user's that reads it.
     Raises:
         ParametersError: the parameters are those of another graph.
         UsageError: no node of the graph predicts.
@@ -49,7 +51,10 @@ def prepare_predictions(
         )
     wiring = without_labels(wiring, kinds)
     form = example_form(wiring)
-    read = read_examples(config.data.source, config.data.options, file, form, vocabularies)
+    if reader is not None:
+        read = read_examples_with(reader, file, form, vocabularies)
+    else:
+        read = read_examples(config.data.source, config.data.options, file, form, vocabularies)
     dataset = read.astype(wiring.dtype)
     check_state_fits(config, wiring, dataset)
     settings = replace(

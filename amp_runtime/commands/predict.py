@@ -1,4 +1,4 @@
-"""`predict RUN FILE [out=FILE] [key=value ...]`: what a finished run makes of new examples."""
+"""`predict RUN FILE [out=FILE] [reader=NAME] [key=value ...]`: what a run makes of new examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TextIO
 
 from amp_runtime.commands import node_kinds
 
-OUT_KEY = "out="
+OUT_KEY, READER_KEY = "out=", "reader="
 SETTINGS = ("runtime", "training.max_active_keys", "training.max_active_rows", "verify")
 """Keys of the config that another value makes sense for; the others are the model's."""
 
@@ -29,8 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "words",
         metavar="key=value",
         nargs="*",
-        help=f"out=predictions.jsonl, instead of the standard output; or a key of {SETTINGS[0]}, "
-        f"{', '.join(SETTINGS[1:])}",
+        help="out=predictions.jsonl, instead of the standard output; reader=module:function, "
+        "which is given the path of FILE and yields the fields of each example; or a key of "
+        f"{SETTINGS[0]}, {', '.join(SETTINGS[1:])}",
     )
 
 
@@ -50,7 +51,7 @@ def command(given: argparse.Namespace) -> None:
     started = time.monotonic()
     if not given.file:
         raise UsageError("no file of examples is named", fix="make predict FILE=new.jsonl")
-    out, overrides = _sorted_out(given.words)
+    out, reader_name, overrides = _sorted_out(given.words)
     run = RunFolder.find(given.run)
     parameters = run.read_parameters()
     vocabularies = run.read_vocabularies()
@@ -59,7 +60,8 @@ def command(given: argparse.Namespace) -> None:
     kinds = node_kinds()
     wiring = run.read_plan().wiring
     file = Path(given.file)
-    prepared = prepare_predictions(config, wiring, parameters, vocabularies, file, kinds)
+    reader = names.resolve(reader_name, what="a reader of FILE") if reader_name else None
+    prepared = prepare_predictions(config, wiring, parameters, vocabularies, file, kinds, reader)
     placed = place(prepared, kinds)
     folder = RunFolder.create(
         config, given.words, placed.cores, placed.notes, base=run.path / "predictions"
@@ -88,8 +90,8 @@ def command(given: argparse.Namespace) -> None:
     console.say(f"{writer.n_examples} examples, {seconds:.1f} s in all{told}")
 
 
-def _sorted_out(words: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """Return where predictions go and the overrides.
+def _sorted_out(words: Sequence[str]) -> tuple[Path | None, str, list[str]]:
+    """Return where predictions go, the name of the reader or '', and the overrides.
 
     Raises:
         UsageError: an override that would change nothing, or the model.
@@ -97,15 +99,16 @@ def _sorted_out(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     from amp_runtime.errors import UsageError
 
     outs = [word.removeprefix(OUT_KEY) for word in words if word.startswith(OUT_KEY)]
-    overrides = [word for word in words if not word.startswith(OUT_KEY)]
+    readers = [word.removeprefix(READER_KEY) for word in words if word.startswith(READER_KEY)]
+    overrides = [word for word in words if not word.startswith((OUT_KEY, READER_KEY))]
     for word in overrides:
         key = word.partition("=")[0]
         if not any(key == setting or key.startswith(f"{setting}.") for setting in SETTINGS):
             raise UsageError(
                 f"predictions cannot be made with another {key}",
-                fix=f"out=FILE, or keys of {', '.join(SETTINGS)}",
+                fix=f"out=FILE, reader=NAME, or keys of {', '.join(SETTINGS)}",
             )
-    return (Path(outs[-1]) if outs else None), overrides
+    return (Path(outs[-1]) if outs else None), "".join(readers[-1:]), overrides
 
 
 @contextlib.contextmanager

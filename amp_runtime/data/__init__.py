@@ -12,17 +12,24 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from reprlib import repr as short_repr
 from typing import Any, TypeAlias
 
 from amp_runtime.checking.function_options import function_options
 from amp_runtime.checking.rules import ConfigProblemsError, Problem
 from amp_runtime.data.dataset import Dataset
+from amp_runtime.data.field import place_of
 from amp_runtime.data.graphs import babi15
 from amp_runtime.data.images import pixels
-from amp_runtime.data.json_lines import ExampleForm, is_json_lines, read_json_lines
+from amp_runtime.data.json_lines import (
+    ExampleForm,
+    examples_of_form,
+    is_json_lines,
+    read_json_lines,
+)
 from amp_runtime.data.molecules import qm9
 from amp_runtime.data.paths import find_data_path, rereadable
 from amp_runtime.data.sequences import list_reduction, python_names, tagged_text, time_series
@@ -33,6 +40,9 @@ Reader: TypeAlias = Callable[
     [Path, ExampleForm, Mapping[str, Sequence[str]], Mapping[str, Any]], Dataset
 ]
 """(file, what an example must hold, vocabularies of the run, all options of its source)."""
+
+OwnReader: TypeAlias = Callable[[Path], Iterable[Mapping[str, Any]]]
+"""(file) -> the fields of its examples, as the user's data source gives them, labels or not."""
 
 Source: TypeAlias = Callable[..., Iterable[Mapping[str, Any]] | Dataset]
 
@@ -159,13 +169,54 @@ def read_examples(
     return dataset if file == found else replace(dataset, where=str(found))
 
 
+def read_examples_with(
+    reader: OwnReader,
+    path: str | Path,
+    form: ExampleForm,
+    vocabularies: Mapping[str, Sequence[str]],
+) -> Dataset:
+    """Return the examples that a user's function reads from a file, to predict.
+
+    Args:
+        reader: see `OwnReader`; what the graph does not need of an example, is not read.
+        path, vocabularies: as of `read_examples`.
+    Raises:
+        MissingDataError: there is no such file.
+        DataError: what `reader` raises, with its line; or an example is wrong; names its
+            number, counted from 0, and the field.
+    """
+    found = find_data_path(path, setting="FILE")
+    title = _title(reader, "reader")
+
+    def examples() -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for number, example in enumerate(reader(found)):
+            place = place_of(str(found), number)
+            if not isinstance(example, Mapping):
+                raise DataError(
+                    f"{title} gave {short_repr(example)}, not a mapping from field to values",
+                    where=place,
+                    fix=str(form),
+                )
+            yield place, example
+
+    try:
+        return examples_of_form(examples(), str(found), form, vocabularies)
+    except AmpError as error:
+        raise (error if error.where else error.at(str(found))) from error.__cause__
+    except (Exception, SystemExit) as error:  # nor may it end the program
+        raise DataError(
+            f"{title} raised {type(error).__name__}: {error}{_line_within(reader, error)}",
+            where=str(found),
+        ) from error
+
+
 def _defaults(source: Source) -> dict[str, Any]:
     """Return the options of a source that need not be given."""
     parameters = inspect.signature(source).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
-def _line_within(function: Source, error: BaseException) -> str:
+def _line_within(function: Source | OwnReader, error: BaseException) -> str:
     """Return the file and line that raised: the innermost in the source's own file."""
     own_file = getattr(getattr(function, "__code__", None), "co_filename", None)
     frames = traceback.extract_tb(error.__traceback__)
@@ -173,8 +224,8 @@ def _line_within(function: Source, error: BaseException) -> str:
     return f" ({frame.filename}:{frame.lineno})"
 
 
-def _title(source: str | Source) -> str:
+def _title(source: str | Source | OwnReader, what: str = "data source") -> str:
     if isinstance(source, str):
-        return f"data source {source!r}"
+        return f"{what} {source!r}"
     name = getattr(source, "__qualname__", repr(source))
-    return f"data source '{getattr(source, '__module__', '?')}:{name}'"
+    return f"{what} '{getattr(source, '__module__', '?')}:{name}'"

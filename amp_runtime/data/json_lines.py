@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as short_repr
@@ -75,21 +75,37 @@ def read_json_lines(
 ) -> Dataset:
     """Read a file, gzip or not, in UTF-8; empty lines are skipped.
 
+    Raises:
+        DataError: a line is no JSON object, or as `examples_of_form`; names file and line.
+    """
+    places = ((f"{file}:{number}", line) for number, line in text_lines(file))
+    examples = ((place, _object(line, place, form)) for place, line in places)
+    return examples_of_form(examples, str(file), form, vocabularies)
+
+
+def examples_of_form(
+    examples: Iterable[tuple[str, Mapping[str, Any]]],
+    where: str,
+    form: ExampleForm,
+    vocabularies: Mapping[str, Sequence[str]],
+) -> Dataset:
+    """Store what a form needs of examples that were read from somewhere.
+
     A field with a vocabulary takes words and ids alike; a word that it does not hold is an
     error, or the unknown word where there is one.
 
+    Args:
+        examples: each with its place.
+        where: all of them are.
     Raises:
-        DataError: no example in it, or a line that is none: no JSON object, a field that is
-            missing, of another length, shape or type, or with an unknown word; names file,
-            line and field.
+        DataError: no example, or one with a field that is missing, of another length, shape
+            or type, or with an unknown word; names place and field.
     """
     readers = {
         name: _FieldReader(spec, vocabularies.get(name)) for name, spec in form.fields.items()
     }
     n_examples = 0
-    for number, line in text_lines(file):
-        place = f"{file}:{number}"
-        example = _object(line, place, form)
+    for place, example in examples:
         for name, reader in readers.items():
             if name not in example:
                 raise DataError(
@@ -103,10 +119,10 @@ def read_json_lines(
             raise DataError(said, where=place)
         n_examples += 1
     if not n_examples:
-        raise DataError("holds no example", where=str(file), fix=str(form))
+        raise DataError("holds no example", where=where, fix=str(form))
     columns = {name: reader.column() for name, reader in readers.items()}
     known = {name: tuple(words) for name, words in vocabularies.items() if name in columns}
-    return Dataset.from_columns(columns, where=str(file), about=About(known))
+    return Dataset.from_columns(columns, where=where, about=About(known))
 
 
 def _object(line: str, place: str, form: ExampleForm) -> Mapping[str, Any]:

@@ -39,6 +39,20 @@ def test_the_program_reaches_its_target(config, runner):
     ended = runner.run(config, data, "runtime.placement=packed", timeout_s=280)
     assert ended.code == 0, ended.err
     assert "target reached: accuracy" in ended.out
+    new = runner.home / "new.txt"
+    formulas = [["and", "true", ["not", "true"]], ["or", ["not", "false"], "false"]]
+    new.write_text("".join(json.dumps({"formula": formula}) + "\n" for formula in formulas))
+    words = str(runner.last.folder), str(new), "reader=formulas:new_formulas"
+    told = subprocess.run(
+        [sys.executable, "-m", "amp_runtime", "predict", *words],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+    )
+    assert told.returncode == 0, told.stderr
+    labels = [json.loads(line)["label"] for line in told.stdout.splitlines()]
+    assert labels == [0, 1], told.stdout
 
 
 @pytest.mark.timeout(300)

@@ -7,14 +7,14 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from amp_runtime.data import READERS, SOURCES, load_split, read_examples
+from amp_runtime.data import READERS, SOURCES, load_split, read_examples, read_examples_with
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.errors import DataError, MissingDataError
@@ -326,6 +326,42 @@ def test_a_pipe_brings_json_lines_too_and_wrong_lines_are_named_by_it(tmp_path, 
     assert found.where == str(pipe)
     with pytest.raises(DataError, match=f"^{pipe}:2, field 'token': holds 0.5"):
         piped('{"token": [1]}\n{"token": [0.5]}\n')
+
+
+OF_OWN = ExampleForm(
+    {"word": ArraySpec((), "int32"), "leaf": ArraySpec((), "int32")}, [["word", "leaf"]]
+)
+
+
+def test_a_reader_of_ones_own_gives_fields_as_arrays_words_and_labels_that_nobody_reads(tmp_path):
+    (tmp_path / "new").write_text("2\n3\n")
+
+    def reader(file: Path) -> Iterator[dict[str, Any]]:
+        for line in file.read_text().splitlines():
+            n = int(line)
+            yield {"word": ["a", *[0] * (n - 1)], "leaf": np.arange(n), "label": None}
+
+    found = read_examples_with(reader, tmp_path / "new", OF_OWN, {"word": ["<unk>", "a"]})
+    assert plain(found) == {"word": [[1, 0], [1, 0, 0]], "leaf": [[0, 1], [0, 1, 2]]}
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        (lambda file: 1 / 0, r"new: reader '.*' raised ZeroDivisionError: .*\(.*predict\.py:\d+\)"),
+        (lambda file: None, r"new: reader '.*' raised TypeError: 'NoneType' object is not iter"),
+        (3, r"new: reader '.*:3' raised TypeError: 'int' object is not callable"),
+        (lambda file: [], "new: holds no example; a line is one"),
+        (lambda file: [3], r"new: example 0: reader '.*' gave 3, not a mapping from field"),
+        (lambda file: [{"word": [1]}], "new: example 0: lacks field 'leaf'"),
+        (lambda file: [{"word": [1], "leaf": [0.5]}], "new: example 0, field 'leaf': holds 0.5"),
+        (lambda file: [{"word": [1], "leaf": []}], "new: example 0: has fields of different le"),
+    ],
+)
+def test_what_a_reader_of_ones_own_does_wrong_is_named(tmp_path, examples, message):
+    (tmp_path / "new").touch()
+    with pytest.raises(DataError, match=message):
+        read_examples_with(examples, tmp_path / "new", OF_OWN, {})
 
 
 def test_a_folder_is_not_called_a_file_without_permission(tmp_path):
