@@ -13,6 +13,7 @@ from typing import TextIO
 from amp_runtime.commands import node_kinds
 
 OUT_KEY, READER_KEY = "out=", "reader="
+ELSEWHERE_KEY = "runtime.runs="
 SETTINGS = ("runtime", "training.max_active_keys", "training.max_active_rows", "verify")
 """Keys of the config that another value makes sense for; the others are the model's."""
 
@@ -63,8 +64,10 @@ def command(given: argparse.Namespace) -> None:
     reader = names.resolve(reader_name, what="a reader of FILE") if reader_name else None
     prepared = prepare_predictions(config, wiring, parameters, vocabularies, file, kinds, reader)
     placed = place(prepared, kinds)
+    elsewhere = any(word.startswith(ELSEWHERE_KEY) for word in overrides)  # run may be read-only
+    base = Path(config.runtime.runs) if elsewhere else run.path
     folder = RunFolder.create(
-        config, given.words, placed.cores, placed.notes, base=run.path / "predictions"
+        config, given.words, placed.cores, placed.notes, base=base / "predictions"
     )
     console = Console(sys.stderr if out is None else None)
     with told_to(folder), _opened(out) as stream:

@@ -21,7 +21,7 @@ from amp_runtime.control.stages import StageResult
 from amp_runtime.data.about import Unit
 from amp_runtime.errors import OutputError
 from amp_runtime.nodes.end import PredictionForm
-from amp_runtime.output.whole_file import WholeFile
+from amp_runtime.output.whole_file import FIXES, WholeFile
 from amp_runtime.rows.spec import Array
 
 
@@ -75,7 +75,11 @@ class PredictionWriter:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise OutputError(f"cannot write predictions: {error.strerror}") from error
+            raise OutputError(
+                f"cannot write predictions: {error.strerror}",
+                where=str(getattr(self._stream, "name", "")),
+                fix=FIXES.get(error.errno or 0, ""),
+            ) from error
         self.n_examples += predicted.n_examples
 
     def _told(

@@ -39,14 +39,13 @@ from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.stages import StageResult
 from amp_runtime.data.about import Unit
 from amp_runtime.errors import DataError, OutputError, ParametersError, StartError, UsageError
+from amp_runtime.output.whole_file import FIXES
 from amp_runtime.processes.blas import blas_kernel
 from amp_runtime.processes.plan import Plan
 from amp_runtime.rows.spec import Array
 
 _FIXES = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space",
-    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    **FIXES,
     errno.ENOENT: "leave the run folder in its place while the run goes on",
 }
 

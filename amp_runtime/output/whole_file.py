@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from amp_runtime.errors import OutputError
+
+FIXES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+}
+"""What to do where a file cannot be written."""
 
 
 class WholeFile:

@@ -93,6 +93,17 @@ def test_lines_are_in_order_and_right_as_often_as_in_the_last_validation(run):
     assert {p: p.read_bytes() for p in before} == before  # the run itself stays as it was
 
 
+def test_a_run_that_may_only_be_read_predicts_where_it_is_told_to_keep_what_it_did(run, tmp_path):
+    (run / "predictions").touch()  # root may write to any folder, but not into a file
+    ended = predict(run, str(validation(run, 3)))
+    assert ended.code == 74
+    assert ended.last_line.endswith("set runtime.runs to a folder that you can write to")
+    ended = predict(run, str(validation(run, 3)), f"runtime.runs={tmp_path / 'mine'}")
+    assert (ended.code, len(lines(ended.out))) == (0, 3), ended.err
+    (folder,) = (tmp_path / "mine" / "predictions").iterdir()
+    assert json.loads((folder / "manifest.json").read_text())["exit_code"] == 0
+
+
 @pytest.mark.parametrize("placement", ["process_per_node", "packed"])
 def test_a_fresh_process_predicts_what_the_last_validation_did_to_the_last_bit(runner, placement):
     config = runner.config(dtype="float64", training=KEEPING)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -441,3 +443,14 @@ def test_predictions_that_cannot_be_written_end_the_run_by_name(tmp_path):
     saved = ValidationPredictions(tmp_path / "nowhere" / "a", {}, {})
     with pytest.raises(OutputError, match="nowhere/a: cannot write: No such file"):
         saved.write(Predicted(0, 1, {}))
+
+
+def test_a_full_disk_is_named_with_what_to_do():
+    with Path("/dev/full").open("w") as stream:
+        writer = PredictionWriter(stream, {}, {})
+        with pytest.raises(
+            OutputError, match=r"/dev/full: cannot write .*: No space .*; free some"
+        ):
+            writer.write(Predicted(0, 1, {}))
+        with suppress(OSError):  # what is buffered cannot be written either
+            stream.close()
