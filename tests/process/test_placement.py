@@ -96,7 +96,7 @@ def source(split, seed):
 def test_asynchronous_training_reaches_the_same_target_wherever_nodes_are(runner, placement):
     (runner.home / "last_token.py").write_text(SOURCE)
     config = runner.config(
-        model={"builder": "rnn", "hidden": 16, "embedding": 8, "classes": 3},
+        model={"builder": "rnn", "hidden": 16, "embedding": 8, "vocabulary": 10, "classes": 3},
         data={"source": "last_token:source", "batch": 50},
         training={
             "optimizer": {"name": "adam", "lr": 0.02},

@@ -80,8 +80,8 @@ SQUARE, GAIN = r"node 'square' \(kind my_kinds:Square\): ", r"node 'gain' \(kind
             GAIN + r"add_gradients put other arrays .*; add to them: into\['weight'\] \+= ",
         ),
         (
-            "super().__init__(context)",
-            "pass",
+            "    def initial_parameters",
+            "    def __init__(self, context):\n        pass\n\n    def initial_parameters",
             GAIN + r"its __init__ does not call super\(\).__init__\(context\)",
         ),
         (
