@@ -562,6 +562,35 @@ def claim_stale_rows_are_differentiated_at_the_weights_that_are_asked_for(case: 
         assert trial.node.staleness.counts.tolist() == [2, 1, 1]
 
 
+def claim_stale_rows_count_by_their_share_and_are_answered_in_full(case: Case) -> None:
+    """Of rows in one message the stalest are dropped, some count half, and the others whole."""
+    if not Registry().load(case.kind).parameterised:
+        return
+    compensation = {
+        "predict": "none", "horizon": "measured", "predict_after": 0, "step_size": "by_row",
+        "anneal_over": None, "drop_beyond": 3,
+    }  # fmt: skip
+    (port, whole), *_ = case.sent(3).items()
+    sent = {i: {port: whole.take(whole.state[:, 0] == i)} for i in range(1, 4)}
+    for which in BackwardWeights:
+        trial = Trial(case, training={"backward_weights": which, "compensation": compensation})
+        for instance, updates in ((1, 4), (2, 2), (3, 0)):
+            trial.send(sent[instance])
+            trial.node.weights.before_step()
+            trial.node.version += updates  # whose steps were 0
+        trial.answer()
+        total = {name: np.zeros_like(g) for name, g in trial.gradients.items()}
+        for instance, share in ((1, 0.0), (2, 0.5), (3, 1.0)):
+            fresh = Trial(case).send(sent[instance]).answer()
+            for slot, gradient in fresh.answers.items():
+                assert_close(trial.answers[slot] or {}, gradient or {}, (which, slot))
+            for name, gradient in fresh.gradients.items():
+                total[name] += share * gradient
+        assert_close(trial.gradients, total, which)
+        assert trial.node.remedies.dropped == len(sent[1][port])
+        trial.assert_done()
+
+
 def parameters_of(trial: Trial) -> dict[str, Array]:
     return {name: array.copy() for name, array in trial.node.parameters.items()}
 

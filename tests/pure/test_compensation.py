@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from scripted import Delivery, ScriptedRun
 from wirings import examples, recurrent
 
 from amp_runtime.control.settings import ControllerSettings
+from amp_runtime.control.stages import Split
 from amp_runtime.errors import AmpError
 from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.updates import Schedule
@@ -94,6 +97,43 @@ def test_every_remedy_changes_an_asynchronous_run(on):
         mean = node.staleness
         assert 0 < node.horizon < len(mean)
     assert (node.dropped or 0) > 0 if "drop_beyond" in on else node.dropped is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("weights", ["live", "stashed", "recompute"])
+@pytest.mark.parametrize("form", ["linear", "decaying"])
+def test_replicas_with_all_remedies_train_under_any_delivery_and_validate_as_saved(
+    form, weights, seed
+):
+    compensation = {**ALL, "predict": form, "drop_beyond": 2}
+    training = {
+        "optimizer": ADAM, "update_every": 2, "backward_weights": weights,
+        "compensation": compensation, "average_every": 2,
+    }  # fmt: skip
+    two = {"replicas": 2}
+    wiring = recurrent(training=training, overrides={"linear-1": two, "embedding": two})
+    settings = ControllerSettings(
+        update_every=2, max_epochs=2, seed=5, max_active_keys=6, verify=True
+    )
+    train, valid = examples(LENGTHS), examples(LENGTHS[:4], 1)
+    run = ScriptedRun.of(
+        wiring, train, valid, settings, list(range(1, len(wiring.nodes) + 1)), seed=seed,
+        delivery=Delivery.ANY,
+    )  # fmt: skip
+    finished = run.run()
+    for host in run.hosts.values():
+        host.assert_invariants()
+    nodes = [node for host in run.hosts.values() for node in host.parameterised()]
+    assert sum(node.remedies.dropped for node in nodes) > 0
+    assert max(node.remedies.horizon for node in nodes) > 0
+    plain = replace(settings, max_epochs=1, evaluate=Split.VALID)
+    alone = Reference(
+        recurrent(), Registry(), train, valid, plain, parameters=finished.parameters
+    )  # fmt: skip
+    alone.run()
+    assert run.results[-1].split is alone.results[-1].split is Split.VALID
+    for name, value in alone.results[-1].metrics.items():
+        assert run.results[-1].metrics[name] == pytest.approx(value, rel=1e-12)
 
 
 def test_in_warm_up_gradients_are_hardly_stale():
