@@ -18,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict runs report logs test coverage lint format docs bench seeds replicas graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay runs report logs test coverage lint format docs bench seeds replicas graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
 
 ##@ Help
 
@@ -90,6 +90,9 @@ evaluate: $(VENV)/run.stamp ## loss and metrics of RUN, forward only (SET='split
 
 predict: $(VENV)/run.stamp ## what RUN makes of the examples in FILE (SET=out=predictions.jsonl)
 	@$(PY) -m amp_runtime predict '$(RUN)' '$(FILE)' $(SET) $(ARGS)
+
+replay: $(VENV)/run.stamp ## do RUN again in one process, if it was trained with SET=runtime.record=true
+	$(PY) -m amp_runtime replay '$(RUN)' $(ARGS)
 
 logs: $(VENV)/run.stamp ## print the workers' logs of RUN, merged by time
 	$(PY) -m amp_runtime logs $(RUN) $(ARGS)

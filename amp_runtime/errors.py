@@ -244,6 +244,19 @@ class ParametersError(AmpError):
     exit_code = EXIT_CONFIG
 
 
+class TraceError(AmpError):
+    """The trace of a recorded run is damaged, another run's, or cannot be replayed."""
+
+    code = "AMP-E306"
+    exit_code = EXIT_CONFIG
+
+
+class ReplayError(AmpError):
+    """A replay came to other numbers than the run that was recorded."""
+
+    code = "AMP-E307"
+
+
 # ------------------------------------------------------------------------ node contract
 
 

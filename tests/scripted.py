@@ -27,8 +27,10 @@ from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.host.making import HostSettings
 from amp_runtime.host.node_host import NodeHost
+from amp_runtime.host.row_queues import RowQueues
 from amp_runtime.nodes.statistics import ProcessFacts
 from amp_runtime.rows.message import Direction, Message
+from amp_runtime.trace.recorder import Recorder
 from amp_runtime.wire.codec import decode, encode_message, encode_record
 from amp_runtime.wire.ledger import Channels, Envelope, Lane, Verdict
 from amp_runtime.wire.protocol import CONTROLLER, Hello, Link, Linked, Record, Status, Stop
@@ -69,6 +71,7 @@ class ScriptedRun:
         hosts: by peer number.
         results: of the stages so far.
         after_event: called after each event, to assert what must always hold.
+        recorders: by peer number, where the run is recorded.
         row_by_row: rows that leave together travel alone, so that their delays differ.
     """
 
@@ -82,6 +85,7 @@ class ScriptedRun:
     after_event: Callable[[], None] = lambda: None
     row_by_row: bool = False
     channels: dict[int, Channels] = field(default_factory=dict)
+    recorders: dict[int, Recorder] = field(default_factory=dict)
     _under_way: dict[Channel, deque[_Sent]] = field(default_factory=dict)
     _sent: int = 0
     _stopped: set[int] = field(default_factory=set)
@@ -98,6 +102,7 @@ class ScriptedRun:
         seed: int = 0,
         delivery: Delivery = Delivery.ANY,
         parameters: NodeParameters | None = None,
+        recorder_of: Callable[[int], Recorder] | None = None,
     ) -> ScriptedRun:
         peers = sorted(set(peer_of))
         channels = {
@@ -112,6 +117,7 @@ class ScriptedRun:
             settings.update_every,
             settings.evaluation,
         )
+        recorders = {p: recorder_of(p) for p in peers} if recorder_of else {}
         hosts = {
             p: NodeHost(
                 wiring,
@@ -119,6 +125,7 @@ class ScriptedRun:
                 host_settings,
                 p,
                 facts=lambda p=p: ProcessFacts(channels[p].counts()),  # type: ignore[misc]
+                queues=recorders[p].queues if recorders else RowQueues,
             )
             for p in peers
         }
@@ -131,7 +138,14 @@ class ScriptedRun:
             channels[CONTROLLER].counts,
             parameters=parameters,
         )
-        return ScriptedRun(controller, hosts, random.Random(seed), delivery, channels=channels)
+        return ScriptedRun(
+            controller,
+            hosts,
+            random.Random(seed),
+            delivery,
+            channels=channels,
+            recorders=recorders,
+        )
 
     def run(self) -> Finished:
         """Deliver until the run is over and nothing is under way."""
@@ -223,8 +237,16 @@ class ScriptedRun:
                 return [Linked(peer - 1)]
             case Stop():
                 self._stopped.add(peer)
+                if peer in self.recorders:
+                    self.recorders[peer].end()
                 return []
-        return self.hosts[peer].on_record(record)
+        if peer not in self.recorders:
+            return self.hosts[peer].on_record(record)
+        self.recorders[peer].obeys(record)
+        replies = self.hosts[peer].on_record(record)
+        for reply in replies:
+            self.recorders[peer].replied(reply)
+        return replies
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:

@@ -373,6 +373,13 @@ class RuntimeSection(Section):
         Seconds,
         key("for rows in flight at Ctrl-C, and then for a worker to end by itself", unit="s"),
     ] = 5.0
+    record: Annotated[
+        bool,
+        key(
+            "each worker of a training run writes what it does in which order to trace/ of the "
+            "run folder, for `replay` (docs/replay.md)"
+        ),
+    ] = False
     runs: Annotated[
         str,
         key("folder that run folders are made in; relative to the working directory", min_length=1),

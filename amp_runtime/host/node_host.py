@@ -22,7 +22,7 @@ from amp_runtime.host.arrivals import Arrivals, check_structure
 from amp_runtime.host.counters import Counters
 from amp_runtime.host.making import HostSettings, make_node
 from amp_runtime.host.routing import Outgoing, Routing
-from amp_runtime.host.row_queues import RowQueues
+from amp_runtime.host.row_queues import Queues, RowQueues
 from amp_runtime.nodes.end import End
 from amp_runtime.nodes.node import Kinds, Node
 from amp_runtime.nodes.one_to_one import Parameterised
@@ -72,6 +72,7 @@ class NodeHost:
         clock: CPU seconds of this thread, for busy shares: with more workers than cores,
             wall time would count the neighbours too.
         facts: what the loop knows about its process, for reports.
+        queues: makes what rows wait in: others record, or replay, which batches are taken.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class NodeHost:
         peer: int,
         clock: Callable[[], float] = time.thread_time,
         facts: Callable[[], ProcessFacts] = ProcessFacts,
+        queues: Callable[..., Queues] = RowQueues,
     ) -> None:
         self.wiring = wiring
         self.peer = peer
@@ -100,7 +102,7 @@ class NodeHost:
         self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
         self._counters = {i: Counters() for i in self._numbers}
         self._ends = [node for node in self.nodes.values() if isinstance(node, End)]
-        self._queues = RowQueues(self._most_rows, taking_turns=len(self._numbers) > 1)
+        self._queues = queues(self._most_rows, taking_turns=len(self._numbers) > 1)
         self._retired_examples = 0
         self._parked: list[Message] = []
         self._to_settle: int | None = None

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Direction, MergeKey, Message, merge
 
@@ -66,6 +66,19 @@ class _Queue:
         while self._messages and (rows := rows + len(self._messages[0])) <= at_most:
             taken.append(self.pop())
         return taken
+
+
+class Queues(Protocol):
+    """What a host needs of its queues; a replay has others."""
+
+    def __bool__(self) -> bool: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def add(self, message: Message) -> None: ...
+
+    def next_batch(self) -> Message | None: ...
 
 
 class RowQueues:

@@ -90,6 +90,7 @@ class ControllerLoop:
             update_every=config.training.update_every,
             evaluation=self._prepared.settings.evaluation.value,
             folder=str(config.folder),
+            trace=self._make_trace(),
             socket_directory=directory.path,
             controller_pid=os.getpid(),
             placement=self._placement,
@@ -117,6 +118,13 @@ class ControllerLoop:
         finally:
             self._launcher.close()
             directory.remove()  # where the guard was killed, or never started
+
+    def _make_trace(self) -> str:
+        """Return the folder that workers record in; '' where nothing is recorded."""
+        training = self._prepared.settings.evaluate is None
+        if not training or not self._prepared.config.runtime.record:
+            return ""
+        return str(self._folder.make_trace())
 
     # ---- the loop
 

@@ -10,11 +10,14 @@ import os
 import resource
 import time
 import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amp_runtime.errors import AmpError, WorkerFaultError, blamed
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
 from amp_runtime.host.making import HostSettings
 from amp_runtime.host.node_host import NodeHost
+from amp_runtime.host.row_queues import RowQueues
 from amp_runtime.nodes.node import Evaluation, Kinds
 from amp_runtime.nodes.statistics import Histogram, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
@@ -37,6 +40,9 @@ from amp_runtime.wire.protocol import (
     Status,
     Stop,
 )
+
+if TYPE_CHECKING:
+    from amp_runtime.trace.recorder import Recorder
 
 STATUS_EVERY_S = 1.0
 MESSAGES_AT_ONCE = 256
@@ -70,13 +76,23 @@ class WorkerLoop:
             plan.update_every,
             Evaluation(plan.evaluation),
         )
-        self._host = NodeHost(plan.wiring, kinds, settings, peer, facts=self._facts)
+        self._recorder = self._make_recorder(peer) if plan.trace else None
+        queues = self._recorder.queues if self._recorder is not None else RowQueues
+        self._host = NodeHost(plan.wiring, kinds, settings, peer, facts=self._facts, queues=queues)
         endpoint = Endpoint(SocketDirectory.open(plan.socket_directory), peer)
         peers = dict.fromkeys(range(len(plan.placement.workers) + 1), 0)
         self._link = PeerLink(endpoint, plan.run, peers, plan.placement.peer_name)
         self._peers = data_peers(plan.wiring, peer_of, peer)
         self._stopped = False
         self._last_status = time.monotonic()
+
+    def _make_recorder(self, peer: int) -> Recorder:
+        # Imported here: most runs are not recorded.
+        from amp_runtime.trace.file import TraceWriter
+        from amp_runtime.trace.recorder import Recorder
+
+        run, name = self._plan.run, self._place.name
+        return Recorder(TraceWriter(Path(self._plan.trace) / name, run, name), run, peer)
 
     def run(self, hello: Hello) -> int:
         """Say hello, serve until told to stop; return the exit status."""
@@ -87,6 +103,8 @@ class WorkerLoop:
             try:
                 while not self._stopped:
                     self._turn()
+                if self._recorder is not None:
+                    self._recorder.end()
             except Exception as error:  # noqa: BLE001 - whatever a node raises is reported
                 self._fault(error)
                 return 70
@@ -133,8 +151,12 @@ class WorkerLoop:
                 self._log.info("stop", reason=reason)
                 self._stopped = True
             case _:
+                if self._recorder is not None:
+                    self._recorder.obeys(record)
                 replies = self._host.on_record(record)
                 for reply in replies:
+                    if self._recorder is not None:
+                        self._recorder.replied(reply)
                     self._link.send_record(CONTROLLER, reply)
                     if isinstance(reply, Acknowledged) and isinstance(record, Barrier):
                         self._tell_story(record, reply.report)

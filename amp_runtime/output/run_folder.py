@@ -12,6 +12,7 @@ units.json                what values in the data were before they were standard
 predictions/              a folder for each `predict`, as a run has
 evaluations.jsonl         one line per `evaluate`; each has a folder in evaluations/, as a run has
 logs/<worker>.<incarnation>.log
+trace/<worker>            what it did in which order, with runtime.record
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class RunFolder:
         self.path = path
         self.config = path / "config.yaml"
         self.logs = path / "logs"
+        self.trace = path / "trace"
         self.plan = path / "plan.json"
         self.metrics = path / "metrics.jsonl"
         self.report = path / "report.txt"
@@ -193,6 +195,23 @@ class RunFolder:
                 ) from None
             fix = error.fix or "train the run again"
             raise DataError(error.what, where=error.where, fix=fix) from error.__cause__
+
+    def make_trace(self) -> Path:
+        """Make the folder that workers record in; return its absolute path."""
+        self._write(self.trace.mkdir)
+        return self.trace.resolve()
+
+    def read_stages(self) -> list[dict[str, Any]]:
+        """Return the lines of `metrics.jsonl`, none where no stage has ended.
+
+        Raises:
+            DataError: the file is damaged.
+        """
+        try:
+            lines = self.metrics.read_text().splitlines() if self.metrics.exists() else []
+            return [json.loads(line) for line in lines]
+        except (OSError, ValueError) as error:
+            raise _damaged(self.metrics, error) from error
 
     def write_report(self, text: str) -> None:
         self._write(lambda: self.report.write_text(text))

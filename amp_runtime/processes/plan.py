@@ -12,7 +12,7 @@ from amp_runtime.errors import StartError
 from amp_runtime.graph.placement import Placement, WorkerPlace
 from amp_runtime.graph.wiring import Wiring
 
-PLAN_FORMAT = 2
+PLAN_FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Plan:
     Attributes:
         run: 32 hex digits, new at each launch.
         folder: of the config file: functions are looked up there too.
+        trace: folder in which each worker records what it does; '': nowhere.
     """
 
     run: str
@@ -32,6 +33,7 @@ class Plan:
     update_every: int
     evaluation: str
     folder: str
+    trace: str
     socket_directory: str
     controller_pid: int
     placement: Placement
@@ -87,6 +89,7 @@ _PLAIN = (
     "update_every",
     "evaluation",
     "folder",
+    "trace",
     "socket_directory",
     "controller_pid",
 )

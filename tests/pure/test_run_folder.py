@@ -84,9 +84,9 @@ def test_ids_that_stand_for_other_words_than_in_the_run_are_refused(folder):
         ("[1]", "cannot read the plan: list indices"),
         ('{"form', "cannot read the plan: "),
         ("{}", "cannot read the plan: lacks 'format'"),
-        ('{"format": 1}', "a plan of format 1, not 2; workers and controller must be of one"),
-        ('{"format": 2, "workers": []}', "cannot read the plan: lacks 'run'; train the run again"),
-        ('{"format": 2, "workers": [null]}', "cannot read the plan: "),
+        ('{"format": 1}', "a plan of format 1, not 3; workers and controller must be of one"),
+        ('{"format": 3, "workers": []}', "cannot read the plan: lacks 'run'; train the run again"),
+        ('{"format": 3, "workers": [null]}', "cannot read the plan: "),
     ],
 )
 def test_a_damaged_plan_is_named(folder, text, message):
