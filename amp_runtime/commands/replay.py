@@ -12,7 +12,10 @@ from amp_runtime.commands import node_kinds, takes_run
 
 if TYPE_CHECKING:
     from amp_runtime.control.stages import StageResult
+    from amp_runtime.nodes.node import Kinds
     from amp_runtime.output.run_folder import RunFolder
+    from amp_runtime.prepare import Prepared
+    from amp_runtime.processes.plan import Plan
     from amp_runtime.trace.replay import Difference, RecordedStage, Replay
 
 arguments = takes_run
@@ -30,6 +33,7 @@ def command(given: argparse.Namespace) -> None:
     from amp_runtime.errors import UsageError
     from amp_runtime.output.run_folder import RunFolder
     from amp_runtime.prepare import prepare_file
+    from amp_runtime.processes.blas import blas_threads
 
     started = time.monotonic()
     run = RunFolder.find(given.run)
@@ -41,15 +45,18 @@ def command(given: argparse.Namespace) -> None:
     prepared = prepare_file(run.config, [], kinds)
     run.check_vocabularies(prepared.train.about.vocabularies)
     stages: _Stages = []
-    replay = _replay(run, prepared, kinds, lambda *pair: stages.append(pair))
+    plan = run.read_plan()
+    replay = _replay(run, plan, prepared, kinds, lambda *pair: stages.append(pair))
     print(f"{run.path}: {len(replay.players)} workers, replayed in this process", flush=True)
-    differences = replay.run()
+    # As the workers: sums are then to the bit those of the run, and no thread waits for another.
+    with blas_threads(min(len(place.cores) for place in plan.placement.workers)):
+        differences = replay.run()
     worst = _show(stages, differences)
     print(f"{replay.n_events} events; {time.monotonic() - started:.1f} s in all")
     _judge(worst, TOLERANCE[prepared.config.dtype], str(run.path))
 
 
-def _replay(run: RunFolder, prepared: Any, kinds: Any, on_stage: Any) -> Replay:
+def _replay(run: RunFolder, plan: Plan, prepared: Prepared, kinds: Kinds, on_stage: Any) -> Replay:
     """Return the replay of a run whose model is still what it was.
 
     Raises:
@@ -59,7 +66,6 @@ def _replay(run: RunFolder, prepared: Any, kinds: Any, on_stage: Any) -> Replay:
     from amp_runtime.trace.file import TraceReader
     from amp_runtime.trace.replay import Replay
 
-    plan = run.read_plan()
     was, now = (json.dumps(w.to_plain(), sort_keys=True) for w in (plan.wiring, prepared.wiring))
     if was != now:
         raise TraceError(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 BLAS_THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -22,3 +25,12 @@ def blas_kernel() -> tuple[int, str]:
             kernel = pool.get("architecture") or pool.get("version")
             return int(pool["num_threads"]), f"{pool['internal_api']} {kernel}"
     return 1, "unknown"
+
+
+@contextlib.contextmanager
+def blas_threads(n: int) -> Iterator[None]:
+    """Let the BLAS that numpy has loaded compute with `n` threads within."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(n, user_api="blas"):
+        yield

@@ -25,7 +25,11 @@ BLOCK_BYTES = 256 << 10
 _BLOCK = struct.Struct("<III")
 _HEADER_BYTES = 4096
 _LEVEL = 1  # the next levels take twice as long for a tenth fewer bytes
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FIXES = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+}
 
 
 class TraceWriter:
@@ -45,7 +49,7 @@ class TraceWriter:
         try:
             self._file: BinaryIO = path.open("xb", buffering=0)
         except OSError as error:
-            raise self._failure(error) from error
+            raise self._failure(error) from None
         self._write(json.dumps({"format": TRACE_FORMAT, "run": run, "worker": worker}).encode())
         self._write(b"\n")
 
@@ -87,10 +91,10 @@ class TraceWriter:
             while left:  # a raw file may take a part
                 left = left[self._file.write(left) :]
         except OSError as error:
-            raise self._failure(error) from error
+            raise self._failure(error) from None
 
     def _failure(self, error: OSError) -> OutputError:
-        fix = "free some space" if error.errno in _FULL else "make the run folder writable"
+        fix = _FIXES.get(error.errno or 0, "make the run folder writable")
         return OutputError(
             f"cannot write the trace: {error.strerror or error}",
             where=str(self.path),

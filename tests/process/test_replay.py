@@ -179,3 +179,15 @@ def test_an_interrupted_run_replays(runner):
     again = replayed(runner, run.folder)
     assert (again.code, again.err) == (0, "")
     assert again.out.endswith(SAME), again.out
+
+
+def test_a_trace_that_cannot_be_written_ends_the_run_with_file_and_reason(runner):
+    limit = ("bash", "-c", 'ulimit -f 64; exec "$@"', "bash")
+    ended = runner.run(
+        runner.config(), RECORD, "data.train=20000", "training.max_epochs=5", before=limit,
+        timeout_s=120,
+    )  # fmt: skip
+    assert ended.code == 74, ended.err
+    assert ended.last_line.startswith("AMP-E303: ")
+    assert "/trace/" in ended.last_line
+    assert "cannot write the trace: File too large; raise the limit" in ended.last_line, ended.err

@@ -23,6 +23,7 @@ from amp_runtime.errors import AmpError, TraceError
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.averaging import AVERAGING
+from amp_runtime.processes.blas import blas_kernel, blas_threads
 from amp_runtime.remedies.backward_weights import BackwardWeights
 from amp_runtime.rows.message import Direction
 from amp_runtime.trace.events import Batch, Event
@@ -295,3 +296,12 @@ def test_the_largest_relative_difference_is_of_the_largest_entry():
     assert relative(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == 0.0
     assert relative(np.array([np.nan, 1.0]), np.array([0.0, 1.0])) == np.inf
     assert relative(0.0, 1e-300) == np.inf
+
+
+def test_within_blas_threads_numpy_computes_with_so_many_and_afterwards_as_before():
+    before = blas_kernel()[0]
+    with blas_threads(2):
+        assert blas_kernel()[0] == 2
+        with blas_threads(1):
+            assert blas_kernel()[0] == 1
+    assert blas_kernel()[0] == before
