@@ -6,7 +6,6 @@ SIGUSR1, and dies with its controller.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import faulthandler
 import os
@@ -28,26 +27,23 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m workers", description=__doc__)
-    parser.add_argument("--plan", type=Path, required=True)
-    parser.add_argument("--worker", type=int, required=True)
-    given = parser.parse_args()
+    file, worker = _arguments(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable(all_threads=True)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
-    log = Log(f"worker-{given.worker}")
+    log = Log(f"worker-{worker}")
     folder = ""
     try:
-        plan = Plan.read(given.plan)
+        plan = Plan.read(file)
         _die_with(plan.controller_pid)
-        place = plan.placement.workers[given.worker]
+        place = plan.placement.workers[worker]
         log = Log(place.name)
         nodes = ",".join(plan.wiring.nodes[i].name for i in place.nodes)
         _set_title(f"amp {plan.name} {place.name}{f' ({nodes})' if len(place.nodes) > 1 else ''}")
         folder = plan.folder
         names.search_also(folder)
         os.sched_setaffinity(0, place.cores)
-        loop = WorkerLoop(plan, given.worker, Registry(), log)
+        loop = WorkerLoop(plan, worker, Registry(), log)
         # After all imports: libraries reset or inherit the mask.
         os.sched_setaffinity(0, place.cores)
     except Exception as error:  # noqa: BLE001 - whatever a node's constructor raises is reported
@@ -67,7 +63,16 @@ def main() -> int:
         rss_mb=rss_bytes() / 1e6,
     )
     cores = sorted(os.sched_getaffinity(0))
-    return loop.run(Hello(given.worker, os.getpid(), cores, threads, kernel, rss_bytes()))
+    return loop.run(Hello(worker, os.getpid(), cores, threads, kernel, rss_bytes()))
+
+
+def _arguments(given: list[str]) -> tuple[Path, int]:
+    """Return the plan and the number of the worker. Without argparse, which takes 0.4 MB."""
+    match given:
+        case ["--plan", file, "--worker", number] if number.isdecimal():
+            return Path(file), int(number)
+        case _:
+            sys.exit(f"usage: python -m workers --plan FILE --worker N, not {' '.join(given)}")
 
 
 def _die_with(controller_pid: int) -> None:
