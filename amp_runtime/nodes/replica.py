@@ -45,6 +45,7 @@ class AveragedReplica:
         self._shared_version = 0
         self._shared_steps = 0
         self._shared_updates = 0
+        self._answered_updates = 0
         self._own: dict[str, Array] = {}
 
     @property
@@ -66,7 +67,8 @@ class AveragedReplica:
         node, optimizer = self.node, self.node.optimizer
         self._pending = not at_barrier
         self._shared = {name: array.copy() for name, array in node.parameters.items()}
-        count = self.updates - self._shared_updates
+        # What it shared and got no answer to, as an epoch's end came between, is news still.
+        count = self.updates - self._answered_updates
         self._shared_updates = self.updates
         self._shared_version, self._shared_steps = node.version, optimizer.steps
         beside = {}
@@ -79,6 +81,7 @@ class AveragedReplica:
         node, optimizer = self.node, self.node.optimizer
         node.weights.before_step()  # rows in flight may need the weights that are overwritten
         unchanged = node.version == self._shared_version
+        self._answered_updates = self._shared_updates
         for name, own in node.parameters.items():
             if unchanged:
                 own[...] = held.arrays[name]

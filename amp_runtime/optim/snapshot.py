@@ -16,7 +16,7 @@ class Snapshot:
         arrays: {parameter: array}, or {parameter: its gradient}.
         beside: {`kept@parameter`: array} that its optimiser keeps, where that is averaged;
             of a gradient by rows of a table {`rows@parameter`: int32 [rows]}.
-        count: updates since it last shared; of a gradient: its rows.
+        count: updates since what was last answered; of a gradient: its rows.
         steps: of its optimiser.
     """
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from kinds import floats, make
 from scripted import Delivery, ScriptedRun
 from wirings import chain, examples, recurrent
 
@@ -22,6 +23,7 @@ from amp_runtime.control.replicas import Replicas
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.errors import InvariantError, LifecycleError, WireError
 from amp_runtime.graph.wiring import Wiring
+from amp_runtime.nodes.replica import AveragedReplica
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.prepare import prepare
 from amp_runtime.reference import Reference
@@ -389,6 +391,20 @@ def test_what_was_shared_before_a_barrier_no_longer_counts_there():
         made.on_share(share(f"linear.{n}", n, 2, weight=np.full((2, 2), float(n))), 2)
     told = [t.record for t in made.meet(evaluate=True)]
     assert [record.arrays["weight"].tolist() for record in told] == [[[0.5] * 2] * 2] * 2
+
+
+def test_what_was_shared_and_not_answered_before_a_barrier_is_news_there():
+    node = make("linear", floats(1), features=1)
+    replica = AveragedReplica(node, 2, "kept")
+    node.version += 2  # updates
+    assert replica.due
+    assert replica.share(at_barrier=False).count == 2
+    held = replica.share(at_barrier=True)
+    assert held.count == 2
+    replica.go_on(held)
+    assert not replica.due
+    node.version += 1
+    assert replica.share(at_barrier=True).count == 1
 
 
 def test_replicas_that_ought_to_be_equal_and_are_not_end_the_run_by_name():
