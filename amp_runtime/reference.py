@@ -46,14 +46,7 @@ class Reference:
         on_predicted: Callable[[Predicted], None] = lambda predicted: None,
     ) -> None:
         peer_of = [1] * len(wiring.nodes)
-        host_settings = HostSettings(
-            peer_of,
-            settings.seed,
-            settings.verify,
-            settings.schedule,
-            settings.update_every,
-            settings.evaluation,
-        )
+        host_settings = HostSettings.of(settings, peer_of)
         self.controller = Controller(wiring, train, valid, settings, peer_of, parameters=parameters)
         self.host = NodeHost(wiring, kinds, host_settings, peer=1)
         self.results: list[StageResult] = []

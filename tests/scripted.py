@@ -109,14 +109,7 @@ class ScriptedRun:
             p: Channels(RUN, p, 0, dict.fromkeys([CONTROLLER, *peers], 0))
             for p in (CONTROLLER, *peers)
         }
-        host_settings = HostSettings(
-            peer_of,
-            settings.seed,
-            settings.verify,
-            settings.schedule,
-            settings.update_every,
-            settings.evaluation,
-        )
+        host_settings = HostSettings.of(settings, peer_of)
         recorders = {p: recorder_of(p) for p in peers} if recorder_of else {}
         hosts = {
             p: NodeHost(

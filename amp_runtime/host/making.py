@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from amp_runtime.errors import AmpError, StartError
 from amp_runtime.graph.wiring import Wiring
@@ -11,6 +12,9 @@ from amp_runtime.nodes.node import Evaluation, Kinds, Node, NodeContext
 from amp_runtime.nodes.updates import Schedule, UpdatePolicy
 from amp_runtime.remedies.backward_weights import BackwardWeights
 from amp_runtime.rows.structure import StructureArena
+
+if TYPE_CHECKING:
+    from amp_runtime.control.settings import ControllerSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,18 @@ class HostSettings:
     schedule: Schedule = Schedule.ASYNCHRONOUS
     update_every: int = 100
     evaluation: Evaluation = Evaluation.METRICS
+
+    @staticmethod
+    def of(settings: ControllerSettings, peer_of: Sequence[int]) -> HostSettings:
+        """Return what the nodes of a run with a controller of `settings` are given."""
+        return HostSettings(
+            peer_of,
+            settings.seed,
+            settings.verify,
+            settings.schedule,
+            settings.update_every,
+            settings.evaluation,
+        )
 
 
 def make_node(

@@ -15,6 +15,7 @@ linear weight prediction, arXiv:2003.11666.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -52,7 +53,7 @@ def unpredictable(form: str, tables: Collection[str], lazy: bool) -> str:
     )
 
 
-class _Predicting(Remedy):
+class _Predicting(Remedy, ABC):
     """Keeps a prediction as long as the weights are those that it was made of.
 
     Args:
@@ -83,9 +84,9 @@ class _Predicting(Remedy):
     def stepped(self) -> None:
         self._updates += 1
 
+    @abstractmethod
     def predict(self, horizon: float) -> Mapping[str, Any] | None:
         """Return the weights so many updates ahead; None: nothing is known of them."""
-        raise NotImplementedError
 
 
 class AlongMomentum(_Predicting):

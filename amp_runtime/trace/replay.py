@@ -241,14 +241,7 @@ class Replay:
         self._injecting = Injecting(wiring, peer_of, self._in_flight, verify=settings.verify)
         self._next_instance = 0
         self._tally = Tally()
-        host_settings = HostSettings(
-            peer_of,
-            settings.seed,
-            settings.verify,
-            settings.schedule,
-            settings.update_every,
-            settings.evaluation,
-        )
+        host_settings = HostSettings.of(settings, peer_of)
         self.players: dict[int, Player] = {}
         for peer, (name, trace, events) in sorted(traces.items()):
             queues = ReplayQueues()
