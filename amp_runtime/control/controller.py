@@ -357,13 +357,12 @@ class Controller:
         if not averaged and not summed:
             return self._ask_barrier(record)
         self._replicas.abandon()
-        left_over = averaged and record.apply_left_over
         self._after_sharing = replace(
             record,
             barrier=record.barrier + 1,
-            apply_left_over=record.apply_left_over and not left_over,
+            apply_left_over=record.apply_left_over and not averaged,
         )
-        first = Barrier(record.barrier, apply_left_over=left_over, share=True)
+        first = Barrier(record.barrier, apply_left_over=averaged, share=True)
         return self._ask_barrier(first)
 
     def _barrier_reached(self, now: float) -> list[Action]:

@@ -143,7 +143,7 @@ class Parameterised(OneToOne):
     Beside `compute` and `backpropagate`, a kind writes
 
         initial_parameters(generator) -> {name: array}
-        add_gradients(into)      adds dL/dparameters of the last backpropagate
+        add_gradients(into)      adds dL/dparameters of all rows since the last time
 
     where a product of rows and a parameter is `self.product(x, parameter)`, its gradient
     `self.product_back(dy, name)`, and `self.terms` keeps what `add_gradients` needs. `compute`
