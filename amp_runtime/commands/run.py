@@ -30,31 +30,32 @@ def command(given: argparse.Namespace) -> None:
     config = prepared.config
     placed = place(prepared, kinds)
     folder = RunFolder.create(config, given.overrides, placed.cores, placed.notes)
-    vocabularies, units = prepared.train.about.vocabularies, prepared.train.about.units
-    folder.write_vocabularies(vocabularies)
-    folder.write_units(units)
-    console.say(
-        f"{config.name}: {len(prepared.train)} training and {len(prepared.valid)} validation "
-        f"examples, {placed.words}; run folder {folder.path}"
-    )
-    for note in placed.notes:
-        console.say(note)
-    predictions = ValidationPredictions(
-        folder.valid_predictions, prediction_forms(prepared.wiring, kinds), vocabularies, units
-    )
-    loop = ControllerLoop(
-        prepared,
-        placed.placement,
-        folder,
-        console,
-        on_stage=predictions.end_stage,
-        on_predicted=predictions.write,
-    )
-    with told_to(folder), closing(predictions):
-        finished = loop.run()
-        table = closing_table(finished.reports, placed.placement, time.monotonic() - started)
-        folder.write_parameters(finished.parameters)
-        folder.write_report(table + "\n")
+    with told_to(folder):
+        vocabularies, units = prepared.train.about.vocabularies, prepared.train.about.units
+        folder.write_vocabularies(vocabularies)
+        folder.write_units(units)
+        console.say(
+            f"{config.name}: {len(prepared.train)} training and {len(prepared.valid)} validation "
+            f"examples, {placed.words}; run folder {folder.path}"
+        )
+        for note in placed.notes:
+            console.say(note)
+        predictions = ValidationPredictions(
+            folder.valid_predictions, prediction_forms(prepared.wiring, kinds), vocabularies, units
+        )
+        loop = ControllerLoop(
+            prepared,
+            placed.placement,
+            folder,
+            console,
+            on_stage=predictions.end_stage,
+            on_predicted=predictions.write,
+        )
+        with closing(predictions):
+            finished = loop.run()
+            table = closing_table(finished.reports, placed.placement, time.monotonic() - started)
+            folder.write_parameters(finished.parameters)
+            folder.write_report(table + "\n")
     console.say(f"\n{table}")
     if loop.interruption is not None:
         folder.finish(finished.why, loop.interruption.exit_code)

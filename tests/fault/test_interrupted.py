@@ -77,12 +77,23 @@ def test_a_second_ctrl_c_ends_at_once(runner):
 
 def test_ctrl_c_while_workers_start_ends_the_run_in_order(runner):
     run = runner.start(runner.config(), LONG)
-    run.wait_for("run folder")
+    wait_until(lambda: list(run.folder.glob("logs/*.log")), "a worker started")
     run.signal(signal.SIGINT)
     ended = run.end()
     assert ended.code == 130
     assert ended.last_line.endswith("stopped by SIGINT")
     assert ended.err.count("\n") == 1
+
+
+def test_ctrl_c_as_soon_as_there_is_a_run_folder_is_told_there(runner):
+    run = runner.start(runner.config(), LONG)
+    run.wait_for("run folder")
+    run.signal(signal.SIGINT)
+    ended = run.end()
+    assert ended.code == 130
+    assert "stopped by SIGINT" in ended.last_line  # before a worker ran, or while they start
+    assert ended.err.count("\n") == 1
+    assert run.json("manifest.json")["exit_code"] == 130
 
 
 @pytest.mark.parametrize(
