@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -376,7 +376,7 @@ def _warnings(prepared: Prepared) -> list[str]:
         )
     if training and prepared.settings.schedule is Schedule.SYNCHRONOUS:
         idle_keys = {
-            "compensation": any(n.training["compensation"] != "none" for n in updating),
+            "compensation": any(isinstance(n.training["compensation"], Mapping) for n in updating),
             "warm_up_examples": prepared.settings.warm_up_examples > 0,
         }
         found += [

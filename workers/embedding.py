@@ -58,7 +58,7 @@ class Embedding(Parameterised):
 
     @classmethod
     def check_training(cls, options: Any, training: Mapping[str, Any]) -> None:
-        if (compensation := training["compensation"]) != "none":
+        if isinstance(compensation := training["compensation"], Mapping):
             # Imported here: workers load this module, and check no options.
             from amp_runtime.remedies.prediction import NOT_PREDICTED, unpredictable
 

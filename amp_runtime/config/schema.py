@@ -66,7 +66,7 @@ Count: TypeAlias = Annotated[int, Field(ge=1)]
 AutoOrCount: TypeAlias = Literal["auto"] | Count
 EpochOrCount: TypeAlias = Literal["epoch"] | Count
 BackwardWeightsOption: TypeAlias = Literal["live", "stashed", "recompute"]
-CompensationOption: TypeAlias = Literal["none"] | dict[str, Any]
+CompensationOption: TypeAlias = Literal["auto", "none"] | dict[str, Any]
 ClipOption: TypeAlias = Literal["none"] | dict[str, Any]
 InitializerOption: TypeAlias = str | dict[str, Any]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=MAX_S)]
@@ -220,12 +220,12 @@ class TrainingSection(Section):
     compensation: Annotated[
         CompensationOption,
         key(
-            "what is done about delayed gradients: none, or remedies such as {predict: linear, "
-            "horizon: measured}, {step_size: by_row}, {drop_beyond: 32} (docs/compensation.md); "
-            "not synchronous",
+            "what is done about delayed gradients: auto, by optimizer and measured staleness; "
+            "none; or remedies such as {predict: linear, horizon: measured}, {step_size: by_row}, "
+            "{drop_beyond: 32} (docs/compensation.md); not synchronous",
             form=COMPENSATION_FORM,
         ),
-    ] = "none"
+    ] = "auto"
     averaging: Annotated[
         AveragingSection,
         key("how replicas of a node (nodes.<name>.replicas) become one again; not synchronous"),

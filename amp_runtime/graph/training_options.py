@@ -21,7 +21,7 @@ DEFAULT_TRAINING: Mapping[str, Any] = {
     "clip": "none",
     "initializer": "own",
     "backward_weights": "live",
-    "compensation": "none",
+    "compensation": "auto",
     "update_every": 100,
     "min_update_frequency": "auto",
     "replicas": 1,
@@ -90,7 +90,8 @@ def check_training(given: Mapping[str, Any]) -> tuple[dict[str, Any], list[Probl
     for option, value in given.items():
         checked[option], wrong = _CHECKS[option](value)
         problems += below((option,), wrong)
-    if not problems and checked.get("compensation", "none") != "none" and "optimizer" in checked:
+    given_remedies = isinstance(checked.get("compensation"), Mapping)
+    if not problems and given_remedies and "optimizer" in checked:
         # Imported here: workers load this module with a model's, and never check options.
         from amp_runtime.remedies.options import misfit
 
@@ -147,10 +148,10 @@ def _check_compensation(value: Any) -> _Checked:
     # Imported here: as below.
     from amp_runtime.remedies.options import Compensation
 
-    if value == "none":
+    if value in ("auto", "none"):
         return value, []
     if not isinstance(value, Mapping):
-        said = f"must be none, or a mapping as {{predict: linear}}, not {shown(value)}"
+        said = f"must be auto, none, or a mapping as {{predict: linear}}, not {shown(value)}"
         return value, [Problem((), said)]
     return _check_record(Compensation, value, "option of compensation")
 

@@ -71,7 +71,7 @@ class NodeContext:
         clip: `none`, or the options of a `Clip`.
         initializer: `own`, or what `initial_values` takes.
         backward_weights: which weights `backpropagate` is given.
-        compensation: `none`, or the options of a `Compensation`.
+        compensation: `auto`, `none`, or the options of a `Compensation`.
     """
 
     name: str
@@ -92,7 +92,7 @@ class NodeContext:
     clip: Mapping[str, Any] | Literal["none"] = "none"
     initializer: Mapping[str, Any] | Literal["own"] = "own"
     backward_weights: BackwardWeights = BackwardWeights.LIVE
-    compensation: Mapping[str, Any] | Literal["none"] = "none"
+    compensation: Mapping[str, Any] | Literal["auto", "none"] = "none"
     ir_name: str = ""
 
 

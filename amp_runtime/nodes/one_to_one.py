@@ -265,11 +265,17 @@ class Parameterised(OneToOne):
             case BackwardWeights.LIVE:
                 return LiveWeights(self)
 
-    def _make_remedies(self, options: Mapping[str, Any] | Literal["none"]) -> Remedies | None:
+    def _make_remedies(
+        self, options: Mapping[str, Any] | Literal["auto", "none"]
+    ) -> Remedies | None:
         # The synchronous schedule has no delay.
         if options == "none" or self.updates.policy.schedule is Schedule.SYNCHRONOUS:
             return None
-        # Imported here: most nodes ask for none.
+        # Imported here: a worker has what its nodes ask for.
+        if options == "auto":
+            from amp_runtime.remedies.automatic import Automatic
+
+            return Automatic(self)
         from amp_runtime.remedies.making import make_remedies
 
         return make_remedies(self, options)
@@ -330,7 +336,10 @@ class Parameterised(OneToOne):
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
         if self.remedies is None or mode is Mode.EVALUATE:
             return super().forward(port, rows, mode)
-        self.parameters = dict(self.forward_parameters)
+        ahead = self.forward_parameters
+        if ahead is self._live:
+            return super().forward(port, rows, mode)
+        self.parameters = dict(ahead)
         try:
             return super().forward(port, rows, mode)
         finally:

@@ -17,7 +17,7 @@ from amp_runtime.remedies.prediction import (
 )
 from amp_runtime.remedies.remedy import Accumulating, Remedies, Remedy
 from amp_runtime.remedies.running import RunningMean
-from amp_runtime.remedies.step_size import Annealed, ByRow
+from amp_runtime.remedies.step_size import Annealed, ByNode, ByRow
 from amp_runtime.remedies.threshold import DropBeyond
 
 
@@ -42,6 +42,20 @@ class Updating(Accumulating, Protocol):
     def where(self) -> str: ...
 
 
+FOR_MOMENTUM: Mapping[str, Any] = {"predict": "linear", "horizon": "measured", "predict_after": 0}
+"""What `auto` does about the delay of an optimizer that has a momentum to go along."""
+
+
+def chosen(node: Updating, staleness: RunningMean) -> Remedy:
+    """Return the remedy that `compensation: auto` stands for at a node."""
+    tables = node.row_sums()
+    lazy = any(sums.lazy for sums in tables.values())
+    optimizer = node.optimizer
+    if optimizer.has_momentum(optimizer.options) and not unpredictable("linear", tables, lazy):
+        return _prediction(node, FOR_MOMENTUM, staleness, ())
+    return ByNode(staleness)
+
+
 def make_remedies(node: Updating, options: Mapping[str, Any]) -> Remedies:
     """Return what checked options of `compensation` ask for.
 
@@ -55,6 +69,8 @@ def make_remedies(node: Updating, options: Mapping[str, Any]) -> Remedies:
     match options["step_size"]:
         case "by_row":
             remedies.append(ByRow())
+        case "by_node":
+            remedies.append(ByNode(staleness))
         case "annealed":
             remedies.append(Annealed(staleness, options["anneal_over"]))
     limit = options["drop_beyond"]

@@ -28,9 +28,9 @@ class Compensation:
     ] = "measured"
     predict_after: Annotated[int, Ge(0), "updates of the node before it predicts"] = 0
     step_size: Annotated[
-        Literal["plain", "by_row", "annealed"],
-        "by_row: a row's gradient is divided by its staleness; annealed: the learning rate by "
-        "the node's, and less and less so",
+        Literal["plain", "by_row", "by_node", "annealed"],
+        "by_row: a row's gradient is divided by its staleness; by_node: the learning rate by "
+        "the root of 1 + the node's; annealed: by the node's, and less and less so",
     ] = "plain"
     anneal_over: Annotated[int | None, Gt(0), "updates until step_size: annealed is plain"] = None
     drop_beyond: Annotated[

@@ -1,4 +1,4 @@
-"""Smaller steps for stale gradients: row by row, or of the whole node and annealed."""
+"""Smaller steps for stale gradients: row by row, or of the whole node, for ever or annealed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,21 @@ class ByRow(Remedy):
 
     def shares(self, staleness: Int32) -> Array | None:
         return 1 / np.maximum(staleness, 1) if (staleness > 1).any() else None
+
+
+class ByNode(Remedy):
+    """The learning rate is divided by (1 + s)^0.5, s the mean staleness of recent updates.
+
+    Without momentum a step that is s updates late diverges from 1 / s of the learning rate
+    that one on time may have (of 2 it leaves `2 sin(pi / (4 s + 2))`), where curvature alone bounds
+    it; noise bounds it too, and less so when late. The root lies between the two.
+    """
+
+    def __init__(self, staleness: RunningMean) -> None:
+        self._staleness = staleness
+
+    def lr_factor(self) -> float:
+        return float((1 + self._staleness.mean) ** -0.5)
 
 
 class Annealed(Remedy):

@@ -19,6 +19,7 @@ from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.prepare import prepare_file
 from amp_runtime.reference import Reference
+from amp_runtime.remedies import automatic
 from workers.registry import Registry
 
 LENGTHS = [1, 4, 2, 7, 3, 3, 5, 1, 2, 6, 2, 4]
@@ -30,7 +31,7 @@ ALL = {
 
 
 def trained(
-    compensation: Any, *, synchronous: bool = False, keys: int = 6, optimizer: Any = ADAM
+    compensation: Any = None, *, synchronous: bool = False, keys: int = 6, optimizer: Any = ADAM
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     """Return the parameters of the RNN after three epochs in one process, and the reports."""
     options = {} if compensation is None else {"compensation": compensation}
@@ -54,7 +55,7 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return all((a[name] == b[name]).all() for name in a)
 
 
-PLAIN = trained(None)[0]
+PLAIN = trained("none")[0]
 
 
 @pytest.mark.parametrize(
@@ -71,18 +72,22 @@ def test_a_remedy_that_is_off_is_the_plain_runtime_to_the_bit(off):
     assert same(trained(off)[0], PLAIN)
 
 
-@pytest.mark.parametrize("compensation", [ALL, {"predict": "decaying", "horizon": 4.0}], ids=str)
+@pytest.mark.parametrize(
+    "compensation", [ALL, "auto", {"predict": "decaying", "horizon": 4.0}], ids=str
+)
 def test_the_synchronous_schedule_is_left_alone_to_the_bit(compensation):
-    plain, _ = trained(None, synchronous=True)
+    plain, _ = trained("none", synchronous=True)
     assert same(trained(compensation, synchronous=True)[0], plain)
 
 
 @pytest.mark.parametrize(
     "on",
     [
+        "auto",
         {"predict": "linear"},
         {"predict": "decaying"},
         {"step_size": "by_row"},
+        {"step_size": "by_node"},
         {"step_size": "annealed", "anneal_over": 50},
         {"drop_beyond": 0},
     ],
@@ -93,10 +98,56 @@ def test_every_remedy_changes_an_asynchronous_run(on):
     assert not same(parameters, PLAIN)
     assert all(np.isfinite(array).all() for array in parameters.values())
     node = reports["linear-1"]
-    if "predict" in on:
+    if on == "auto" or "predict" in on:
         mean = node.staleness
         assert 0 < node.horizon < len(mean)
     assert (node.dropped or 0) > 0 if "drop_beyond" in on else node.dropped is None
+
+
+def test_auto_is_the_default():
+    assert same(trained()[0], trained("auto")[0])
+
+
+def test_auto_does_nothing_at_a_node_that_is_hardly_stale():
+    at_rest, reports = trained("auto", keys=1)
+    assert same(at_rest, trained("none", keys=1)[0])
+    assert all(report.horizon is None for report in reports.values())
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "meant"),
+    [
+        (ADAM, {"predict": "linear"}),
+        ({"name": "adamw", "lr": 0.01}, {"predict": "linear"}),
+        ({"name": "sgd", "lr": 0.05, "momentum": 0.9}, {"predict": "linear"}),
+        ({"name": "rmsprop", "lr": 0.01, "momentum": 0.5}, {"predict": "linear"}),
+        ({"name": "sgd", "lr": 0.05}, {"step_size": "by_node"}),
+        ({"name": "rmsprop", "lr": 0.01}, {"step_size": "by_node"}),
+        ({"name": "adagrad", "lr": 0.05}, {"step_size": "by_node"}),
+    ],
+    ids=str,
+)
+def test_auto_is_by_optimizer_what_it_says(optimizer, meant, monkeypatch):
+    monkeypatch.setattr(automatic, "ONSET", 0.0)  # from the first update with a stale row
+    found, _ = trained("auto", optimizer=optimizer)
+    assert same(found, trained(meant, optimizer=optimizer)[0])
+    assert not same(found, trained("none", optimizer=optimizer)[0])
+
+
+def test_auto_takes_smaller_steps_of_a_table_whose_rows_move_seldom():
+    graph = recurrent(
+        training={"optimizer": ADAM, "update_every": 2}, overrides={"embedding": {"sparse": "lazy"}}
+    )
+    settings = ControllerSettings(update_every=2, max_epochs=3, seed=5, max_active_keys=6)
+    run = Reference(graph, Registry(), examples(LENGTHS), examples(LENGTHS[:4], 1), settings)
+    run.run()
+    nodes = {node.name: node for node in run.host.parameterised()}
+    assert nodes["linear-1"].remedies.horizon > 0
+    table = nodes["embedding"]
+    assert table.remedies.horizon is None
+    mean = table.remedies.staleness.mean
+    assert mean > automatic.ONSET
+    assert table.remedies.lr_factor() == pytest.approx((1 + mean) ** -0.5)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -214,7 +265,7 @@ def test_a_node_has_its_own_instead_of_that_of_all(tmp_path):
             r"config.yaml:\d+",
             "node 'embedding'.*would copy all of 'table'.*compensation: none",
         ),
-        ({"optimizer": ADAM, "compensation": "auto"}, {}, r"yaml:1[0-9]", "training.compensation"),
+        ({"optimizer": ADAM, "compensation": "best"}, {}, r"yaml:1[0-9]", "training.compensation"),
     ],
 )
 def test_what_does_not_go_together_is_refused_at_its_line(tmp_path, training, nodes, place, said):

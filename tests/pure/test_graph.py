@@ -124,7 +124,7 @@ def test_training_options_lie_over_each_other_defaults_builder_user():
     adam = {"name": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
     rest = {
         "lr_schedule": {"name": "constant", "warm_up": 0}, "clip": "none", "initializer": "own",
-        "backward_weights": "live", "compensation": "none", "replicas": 1,
+        "backward_weights": "live", "compensation": "auto", "replicas": 1,
         "average_every": "epoch",
         "averaging": {"name": "mean", "optimizer_state": "averaged"},
     }  # fmt: skip
@@ -291,7 +291,10 @@ def test_an_input_port_drawn_to_twice_is_refused(graph, vector):
             "backward_weights: must be live, stashed or recompute, not 'stash'",
         ),
         ({"backward_weights": None}, "backward_weights: must be live, .* not null"),
-        ({"compensation": "auto"}, "compensation: must be none, or a mapping as .predict: linear"),
+        (
+            {"compensation": "best"},
+            "compensation: must be auto, none, or a mapping as .predict: linear",
+        ),
         (
             {"compensation": {"predict": "adam"}},
             "compensation.predict: must be 'none', 'linear', 'dec",

@@ -1,0 +1,33 @@
+"""`compensation: auto`: remedies chosen by a node's optimizer, once it is seen to be stale.
+
+Until the mean staleness of the node's recent rows has been above `ONSET`, nothing is done and
+nothing kept. From then on, with s that mean as it changes:
+
+    an optimizer with momentum      the forward computes with the weights predicted s updates
+                                    ahead (predict: linear)
+    no momentum to go along         the learning rate is divided by (1 + s)^0.5
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amp_runtime.remedies.remedy import Accumulating, Remedies, Remedy
+from amp_runtime.remedies.running import RunningMean
+
+ONSET = 0.5
+
+
+class Automatic(Remedies):
+    """The remedies of a node whose `compensation` is `auto`."""
+
+    def __init__(self, node: Any) -> None:
+        super().__init__(node, (), RunningMean(), may_drop=False)
+
+    def stepped(self) -> None:
+        super().stepped()
+        if not self._remedies and self.staleness.mean > ONSET:
+            # Imported here: a worker that is ready has not met any delay, and may never.
+            from amp_runtime.remedies.making import chosen
+
+            self._remedies = (chosen(self._node, self.staleness),)
