@@ -10,10 +10,13 @@ nothing kept. From then on, with s that mean as it changes:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from amp_runtime.remedies.remedy import Accumulating, Remedies, Remedy
+from amp_runtime.remedies.remedy import Remedies
 from amp_runtime.remedies.running import RunningMean
+
+if TYPE_CHECKING:
+    from amp_runtime.remedies.making import Updating
 
 ONSET = 0.5
 
@@ -21,8 +24,9 @@ ONSET = 0.5
 class Automatic(Remedies):
     """The remedies of a node whose `compensation` is `auto`."""
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Updating) -> None:
         super().__init__(node, (), RunningMean(), may_drop=False)
+        self._updating = node
 
     def stepped(self) -> None:
         super().stepped()
@@ -30,4 +34,4 @@ class Automatic(Remedies):
             # Imported here: a worker that is ready has not met any delay, and may never.
             from amp_runtime.remedies.making import chosen
 
-            self._remedies = (chosen(self._node, self.staleness),)
+            self._remedies = (chosen(self._updating, self.staleness),)
