@@ -440,12 +440,13 @@ class Parameterised(OneToOne):
             array /= divisor
         if self.clip is not None:
             self.clipped += self.clip.apply(arrays)
-        factor = self.lr_schedule.at(self.updates.examples)
+        factor, momentum = self.lr_schedule.at(self.updates.examples), 0.0
         self.weights.before_step()
         if self.remedies is not None:
             factor *= self.remedies.lr_factor()
+            momentum = self.remedies.momentum()
             self.remedies.before_step()
-        self.optimizer.step(gradients, lr_factor=factor)
+        self.optimizer.step(gradients, lr_factor=factor, momentum=momentum)
         self.overwritten()
         if self.remedies is not None:
             self.remedies.stepped()

@@ -45,8 +45,8 @@ class Adam(Optimizer):
         scratch = self._scratch.get(_form(parameter))
         if scratch is None:  # some rows of a table, others each time
             scratch = np.empty_like(parameter)
-        mean *= o.beta1
-        np.multiply(gradient, 1 - o.beta1, out=scratch)
+        mean *= self.momentum
+        np.multiply(gradient, 1 - self.momentum, out=scratch)
         mean += scratch
         mean_square *= o.beta2
         np.multiply(gradient, gradient, out=scratch)
@@ -61,8 +61,8 @@ class Adam(Optimizer):
         parameter -= scratch
 
     @classmethod
-    def has_momentum(cls, options: Any) -> bool:
-        return True
+    def momentum_of(cls, options: Any) -> float:
+        return float(options.beta1)
 
     def ahead(
         self, parameter: Array, state: State, lrs: Sequence[float], out: Array, *, decaying: bool
@@ -79,7 +79,7 @@ class Adam(Optimizer):
         o, mean, root = self.options, state["mean"], np.sqrt(state["mean_square"])
         steps = [(self.steps, sum(lrs), 1.0)]
         if decaying:
-            steps = [(self.steps + k, lr, o.beta1**k) for k, lr in enumerate(lrs, 1)]
+            steps = [(self.steps + k, lr, self.momentum**k) for k, lr in enumerate(lrs, 1)]
         for t, lr, part in steps:
             move = root / math.sqrt(1 - o.beta2**t)
             move += o.eps

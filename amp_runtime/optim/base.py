@@ -24,6 +24,7 @@ class Optimizer(ABC):
 
     Attributes:
         lr: of the next step.
+        momentum: of the next step, the option's or more; 0: it keeps none.
         state: {parameter name: what is kept of it}.
 
     Args:
@@ -38,6 +39,7 @@ class Optimizer(ABC):
         self.options = options
         self.parameters = parameters
         self.lr = float(options.lr)
+        self.momentum = self.momentum_of(options)
         self.steps = 0
         self.state: dict[str, State] = {
             name: {kept: np.full_like(array, value) for kept, value in self.initial_state().items()}
@@ -45,15 +47,25 @@ class Optimizer(ABC):
         }
         self._dense: dict[str, Array] = {}
 
-    def step(self, gradients: Mapping[str, Array | RowGradient], *, lr_factor: float = 1.0) -> None:
+    def step(
+        self,
+        gradients: Mapping[str, Array | RowGradient],
+        *,
+        lr_factor: float = 1.0,
+        momentum: float = 0.0,
+    ) -> None:
         """Take one step.
 
         Args:
             gradients: {name: array, or rows of it}; they may be overwritten.
             lr_factor: times the option `lr`.
+            momentum: at least so much, where it keeps any. A gradient moves a parameter as far
+                in all as it does with the option's, over more steps.
         """
         self.steps += 1
         self.lr = float(self.options.lr * lr_factor)
+        if own := self.momentum_of(self.options):
+            self.momentum = max(own, momentum)
         for name, gradient in gradients.items():
             if not isinstance(gradient, RowGradient):
                 self._step_array(self.parameters[name], gradient, self.state[name])
@@ -93,9 +105,14 @@ class Optimizer(ABC):
         return False
 
     @classmethod
-    def has_momentum(cls, options: Any) -> bool:
-        """Whether with these `Options` it keeps a direction, along which `ahead` goes."""
-        return False
+    def momentum_of(cls, options: Any) -> float:
+        """Return how much of a direction it keeps at a step, that `ahead` goes along; 0: none."""
+        return 0.0
+
+    @property
+    def _shorter(self) -> float:
+        """What each step of a summed velocity is multiplied by: there are more of a gradient."""
+        return (1 - self.momentum) / (1 - self.momentum_of(self.options))
 
     def ahead(
         self, parameter: Array, state: State, lrs: Sequence[float], out: Array, *, decaying: bool
@@ -127,7 +144,7 @@ class Optimizer(ABC):
         Args:
             decay: before the first of them too.
         """
-        total = sum(lr * decay ** (1 + k) for k, lr in enumerate(lrs))
+        total = self._shorter * sum(lr * decay ** (1 + k) for k, lr in enumerate(lrs))
         np.multiply(velocity, -total, out=out)
         out += parameter
 

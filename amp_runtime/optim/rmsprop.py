@@ -30,13 +30,13 @@ class RMSprop(Optimizer):
         weight_decay: Annotated[float, Ge(0), "times the parameter, added to its gradient"] = 0.0
 
     @classmethod
-    def has_momentum(cls, options: Any) -> bool:
-        return bool(options.momentum)
+    def momentum_of(cls, options: Any) -> float:
+        return float(options.momentum)
 
     def ahead(
         self, parameter: Array, state: State, lrs: Sequence[float], out: Array, *, decaying: bool
     ) -> None:
-        momentum = self.options.momentum if decaying else 1.0
+        momentum = self.momentum if decaying else 1.0
         self._along(state["velocity"], lrs, parameter, out, momentum)
 
     def initial_state(self) -> Mapping[str, float]:
@@ -49,8 +49,8 @@ class RMSprop(Optimizer):
         gradient /= np.sqrt(mean_square) + np.asarray(o.eps, mean_square.dtype)
         if o.momentum:
             velocity = state["velocity"]
-            velocity *= o.momentum
+            velocity *= self.momentum
             velocity += gradient
             gradient[...] = velocity
-        gradient *= self.lr
+        gradient *= self.lr * self._shorter
         parameter -= gradient

@@ -36,13 +36,13 @@ class SGD(Optimizer):
         return not self.options.momentum and not self.options.weight_decay
 
     @classmethod
-    def has_momentum(cls, options: Any) -> bool:
-        return bool(options.momentum)
+    def momentum_of(cls, options: Any) -> float:
+        return float(options.momentum)
 
     def ahead(
         self, parameter: Array, state: State, lrs: Sequence[float], out: Array, *, decaying: bool
     ) -> None:
-        momentum = self.options.momentum if decaying else 1.0
+        momentum = self.momentum if decaying else 1.0
         if self.options.nesterov:  # without a gradient its step is lr * momentum * v
             lrs = [lr * momentum for lr in lrs]
         self._along(state["velocity"], lrs, parameter, out, momentum)
@@ -53,11 +53,11 @@ class SGD(Optimizer):
     def update(self, parameter: Array, gradient: Array, state: State) -> None:
         if self.options.momentum:
             velocity = state["velocity"]
-            velocity *= self.options.momentum
+            velocity *= self.momentum
             velocity += gradient
             if self.options.nesterov:
-                gradient += self.options.momentum * velocity
+                gradient += self.momentum * velocity
             else:
                 gradient[...] = velocity
-        gradient *= self.lr
+        gradient *= self.lr * self._shorter
         parameter -= gradient

@@ -4,7 +4,8 @@ Until the mean staleness of the node's recent rows has been above `ONSET`, nothi
 nothing kept. From then on, with s that mean as it changes:
 
     an optimizer with momentum      the forward computes with the weights predicted s updates
-                                    ahead (predict: linear)
+                                    ahead (predict: linear), and the momentum is at least
+                                    1 - 1 / (1 + 4 s) (momentum: raised)
     no momentum to go along         the learning rate is divided by (1 + s)^0.5
 """
 
@@ -34,4 +35,4 @@ class Automatic(Remedies):
             # Imported here: a worker that is ready has not met any delay, and may never.
             from amp_runtime.remedies.making import chosen
 
-            self._remedies = (chosen(self._updating, self.staleness),)
+            self._remedies = tuple(chosen(self._updating, self.staleness))

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from amp_runtime.errors import StartError
 from amp_runtime.optim.base import Optimizer
 from amp_runtime.optim.lr_schedules import LrSchedule
+from amp_runtime.remedies.momentum import RaisedMomentum
 from amp_runtime.remedies.prediction import (
     NOT_PREDICTED,
     AlongMomentum,
@@ -46,14 +47,15 @@ FOR_MOMENTUM: Mapping[str, Any] = {"predict": "linear", "horizon": "measured", "
 """What `auto` does about the delay of an optimizer that has a momentum to go along."""
 
 
-def chosen(node: Updating, staleness: RunningMean) -> Remedy:
-    """Return the remedy that `compensation: auto` stands for at a node."""
+def chosen(node: Updating, staleness: RunningMean) -> Sequence[Remedy]:
+    """Return the remedies that `compensation: auto` stands for at a node."""
     tables = node.row_sums()
     lazy = any(sums.lazy for sums in tables.values())
     optimizer = node.optimizer
-    if optimizer.has_momentum(optimizer.options) and not unpredictable("linear", tables, lazy):
-        return _prediction(node, FOR_MOMENTUM, staleness, ())
-    return ByNode(staleness)
+    if optimizer.momentum and not unpredictable("linear", tables, lazy):
+        ahead = _prediction(node, FOR_MOMENTUM, staleness, ())
+        return (ahead, RaisedMomentum(staleness, optimizer))
+    return (ByNode(staleness),)
 
 
 def make_remedies(node: Updating, options: Mapping[str, Any]) -> Remedies:
@@ -66,6 +68,8 @@ def make_remedies(node: Updating, options: Mapping[str, Any]) -> Remedies:
     remedies: list[Remedy] = []
     if options["predict"] != "none":
         remedies.append(_prediction(node, options, staleness, remedies))
+    if options["momentum"] == "raised":
+        remedies.append(RaisedMomentum(staleness, node.optimizer))
     match options["step_size"]:
         case "by_row":
             remedies.append(ByRow())

@@ -27,6 +27,10 @@ class Compensation:
         "updates ahead; measured: the node's mean staleness",
     ] = "measured"
     predict_after: Annotated[int, Ge(0), "updates of the node before it predicts"] = 0
+    momentum: Annotated[
+        Literal["as_given", "raised"],
+        "raised: to at least 1 - 1 / (1 + 4 times the node's mean staleness), with smaller steps",
+    ] = "as_given"
     step_size: Annotated[
         Literal["plain", "by_row", "by_node", "annealed"],
         "by_row: a row's gradient is divided by its staleness; by_node: the learning rate by "
@@ -44,9 +48,11 @@ class Compensation:
                 raise ValueError(f"{name}: needs predict: linear, decaying or last_update")
         if (self.step_size == "annealed") != (self.anneal_over is not None):
             raise ValueError("step_size: annealed and anneal_over: UPDATES need each other")
-        if self.predict == "none" and self.step_size == "plain" and self.drop_beyond is None:
+        plain = (self.predict, self.momentum, self.step_size) == ("none", "as_given", "plain")
+        if plain and self.drop_beyond is None:
             raise ValueError(
-                "names no remedy: give predict, step_size or drop_beyond; or compensation: none"
+                "names no remedy: give predict, momentum, step_size or drop_beyond; or "
+                "compensation: none"
             )
 
 
@@ -54,13 +60,16 @@ def misfit(compensation: Mapping[str, Any], optimizer: Mapping[str, Any]) -> str
     """Say why checked options of both do not go together; '' if they do."""
     cls = OPTIMIZERS[optimizer["name"]]
     options = {name: value for name, value in optimizer.items() if name != "name"}
-    form = compensation["predict"]
-    if form not in ("linear", "decaying") or cls.has_momentum(cls.Options(**options)):
+    if cls.momentum_of(cls.Options(**options)):
         return ""
-    has = "momentum" in options
-    fix = "give it a momentum, or use" if has else "use"
-    without = " without momentum" if has else ""
-    return (
-        f"predict: {form} goes along the optimizer's momentum, and {cls.name}{without} keeps none; "
-        f"{fix} predict: last_update"
-    )
+    could = "momentum" in options
+    keeps_none = f"{cls.name}{' without momentum' if could else ''} keeps none"
+    fix = "give it a momentum, or use" if could else "use"
+    if (form := compensation["predict"]) in ("linear", "decaying"):
+        return (
+            f"predict: {form} goes along the optimizer's momentum, and {keeps_none}; {fix} "
+            "predict: last_update"
+        )
+    if compensation["momentum"] == "raised":
+        return f"momentum: raised, but {keeps_none}; {fix} step_size: by_node"
+    return ""

@@ -5,6 +5,7 @@ A node asks at four moments, and does what it would do anyhow where no remedy an
     forward        ahead()              weights to compute with
     accumulation   shares(staleness)    how much of each row's gradient counts
     step           lr_factor()          what its learning rate is multiplied by
+                   momentum()           how much of it the optimiser has at least
                    before_step(), stepped(), overwritten()     looks at the weights
 
 The weights of a backward are `backward_weights`'s, behind a key of their own: they may be
@@ -51,6 +52,10 @@ class Remedy:
     def lr_factor(self) -> float:
         """Return what the learning rate of the next step is multiplied by."""
         return 1.0
+
+    def momentum(self) -> float:
+        """Return the least momentum of an optimiser that has any, at its next step."""
+        return 0.0
 
     def before_step(self) -> None:
         """Look at the weights that are about to be updated."""
@@ -123,6 +128,9 @@ class Remedies:
         for remedy in self._remedies:
             factor *= remedy.lr_factor()
         return factor
+
+    def momentum(self) -> float:
+        return max((remedy.momentum() for remedy in self._remedies), default=0.0)
 
     def before_step(self) -> None:
         for remedy in self._remedies:

@@ -56,6 +56,7 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 PLAIN = trained("none")[0]
+AHEAD = {"predict": "linear", "momentum": "raised"}
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,12 @@ def test_every_remedy_changes_an_asynchronous_run(on):
     assert (node.dropped or 0) > 0 if "drop_beyond" in on else node.dropped is None
 
 
+def test_a_raised_momentum_changes_an_asynchronous_run():
+    low = {"name": "adam", "lr": 0.01, "beta1": 0.5}
+    raised, _ = trained({"momentum": "raised"}, optimizer=low)
+    assert not same(raised, trained("none", optimizer=low)[0])
+
+
 def test_auto_is_the_default():
     assert same(trained()[0], trained("auto")[0])
 
@@ -117,10 +124,10 @@ def test_auto_does_nothing_at_a_node_that_is_hardly_stale():
 @pytest.mark.parametrize(
     ("optimizer", "meant"),
     [
-        (ADAM, {"predict": "linear"}),
-        ({"name": "adamw", "lr": 0.01}, {"predict": "linear"}),
-        ({"name": "sgd", "lr": 0.05, "momentum": 0.9}, {"predict": "linear"}),
-        ({"name": "rmsprop", "lr": 0.01, "momentum": 0.5}, {"predict": "linear"}),
+        (ADAM, AHEAD),
+        ({"name": "adamw", "lr": 0.01}, AHEAD),
+        ({"name": "sgd", "lr": 0.05, "momentum": 0.9}, AHEAD),
+        ({"name": "rmsprop", "lr": 0.01, "momentum": 0.5}, AHEAD),
         ({"name": "sgd", "lr": 0.05}, {"step_size": "by_node"}),
         ({"name": "rmsprop", "lr": 0.01}, {"step_size": "by_node"}),
         ({"name": "adagrad", "lr": 0.05}, {"step_size": "by_node"}),
@@ -230,8 +237,8 @@ def test_a_node_has_its_own_instead_of_that_of_all(tmp_path):
     )
     found = {node.name: node.training.get("compensation") for node in prepared(path).wiring.nodes}
     defaults = {
-        "predict": "none", "horizon": "measured", "predict_after": 0, "step_size": "plain",
-        "anneal_over": None, "drop_beyond": None,
+        "predict": "none", "horizon": "measured", "predict_after": 0, "momentum": "as_given",
+        "step_size": "plain", "anneal_over": None, "drop_beyond": None,
     }  # fmt: skip
     assert found["embedding"] == "none"
     assert found["linear-1"] == {**defaults, "drop_beyond": 3}

@@ -301,7 +301,10 @@ def test_an_input_port_drawn_to_twice_is_refused(graph, vector):
         ),
         ({"compensation": {"forecast": "linear"}}, "forecast: unknown option of compensation"),
         ({"compensation": {"predict": "linear", "horizon": 0.0}}, "compensation.horizon: must be"),
-        ({"compensation": {}}, "compensation: names no remedy: give predict, step_size or drop_b"),
+        (
+            {"compensation": {}},
+            "compensation: names no remedy: give predict, momentum, step_size or drop_b",
+        ),
         (
             {"compensation": {"drop_beyond": 3, "horizon": 2.0}},
             "compensation: horizon: needs predict: linear, decaying or last_update",
@@ -328,6 +331,10 @@ def test_an_input_port_drawn_to_twice_is_refused(graph, vector):
                 "optimizer": {"name": "adagrad", "lr": 0.1},
             },
             "decaying goes along the optimizer's momentum, and adagrad keeps none; use predict: la",
+        ),
+        (
+            {"compensation": {"momentum": "raised"}},
+            "momentum: raised, but sgd without momentum keeps none; give it a momentum, or use ste",
         ),
         ({"initializer": 3}, "initializer: must be a name, or a mapping, not 3"),
     ],

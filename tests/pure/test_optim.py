@@ -181,9 +181,45 @@ def test_linear_adamw_shrinks_by_its_decay_too():
     assert ahead(0.1, 0.2) == pytest.approx(w * (1 - 0.3 * 0.25) - 0.3 * move, rel=1e-14)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_a_raised_momentum_takes_a_gradient_as_far_over_more_steps(nesterov):
+    ways = {}
+    for raised in (0.0, 0.9):
+        optimizer, _ = stepped(name="sgd", lr=0.5, momentum=0.5, nesterov=nesterov)
+        path = []
+        for gradient in [2.0] + [0.0] * 400:
+            optimizer.step({"w": np.array([gradient])}, momentum=raised)
+            path.append(10 - float(optimizer.parameters["w"][0]))
+        assert optimizer.momentum == max(0.5, raised)
+        ways[raised] = path
+    assert ways[0.9][0] < ways[0.0][0] / 2
+    # Nesterov's adds a part of the gradient itself, less of it the smaller the steps are.
+    assert ways[0.9][-1] == pytest.approx(ways[0.0][-1], rel=1e-12)
+
+
+def test_a_momentum_below_the_options_changes_nothing():
+    for name, cls in OPTIMIZERS.items():
+        more = {"momentum": 0.5} if name in ("sgd", "rmsprop") else {}
+        plain, low = (stepped(name=name, lr=0.1, **more)[0] for _ in range(2))
+        for gradient in (2.0, -5.0, 1.0):
+            plain.step({"w": np.array([gradient])})
+            low.step({"w": np.array([gradient])}, momentum=0.25)
+        assert plain.parameters["w"] == low.parameters["w"], cls
+
+
+def test_adams_mean_lives_longer_with_a_raised_momentum_and_is_looked_along_so():
+    optimizer, ahead = stepped(*[2.0] * 60, name="adam", lr=0.1, eps=1e-12)
+    before = float(optimizer.state["w"]["mean"][0])
+    optimizer.step({"w": np.array([-2.0])}, momentum=0.95)
+    assert optimizer.state["w"]["mean"][0] == pytest.approx(0.95 * before - 0.05 * 2)
+    w = float(optimizer.parameters["w"][0])
+    mean = float(optimizer.state["w"]["mean"][0]) / (1 - 0.9**61)
+    assert ahead(0.1) == pytest.approx(w - 0.1 * mean / 2, rel=1e-9)
+
+
 def test_without_momentum_there_is_nothing_to_go_along():
     keeps = {"sgd": {"momentum": 0.9}, "rmsprop": {"momentum": 0.9}, "adam": {}, "adamw": {}}
     for name, cls in OPTIMIZERS.items():
-        assert cls.has_momentum(cls.Options(lr=0.1, **keeps.get(name, {}))) == (name in keeps)
+        assert bool(cls.momentum_of(cls.Options(lr=0.1, **keeps.get(name, {})))) == (name in keeps)
     sgd = OPTIMIZERS["sgd"]
-    assert not sgd.has_momentum(sgd.Options(lr=0.1))
+    assert not sgd.momentum_of(sgd.Options(lr=0.1))

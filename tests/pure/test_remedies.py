@@ -22,8 +22,8 @@ EACH_ROW = UpdatePolicy(min_update_frequency=1)
 MOMENTUM = {"name": "sgd", "lr": 0.5, "momentum": 0.5}
 LIVE, STASHED, RECOMPUTE = BackwardWeights
 OPTIONS = {
-    "predict": "none", "horizon": "measured", "predict_after": 0, "step_size": "plain",
-    "anneal_over": None, "drop_beyond": None,
+    "predict": "none", "horizon": "measured", "predict_after": 0, "momentum": "as_given",
+    "step_size": "plain", "anneal_over": None, "drop_beyond": None,
 }  # fmt: skip
 
 
@@ -361,6 +361,45 @@ def test_annealing_never_raises_the_learning_rate():
         assert node.optimizer.lr == 1.0
 
 
+def test_by_node_divides_the_learning_rate_by_the_root_of_one_more_than_the_staleness():
+    node = line(step_size="by_node", optimizer=PLAIN)
+    waiting = deque(forward(node) for _ in range(3))
+    for _ in range(200):
+        waiting.append(forward(node))
+        answer(node, waiting.popleft(), 0.0)
+    assert node.optimizer.lr == pytest.approx(PLAIN["lr"] * (1 + 3) ** -0.5, rel=1e-6)
+
+
+# --------------------------------------------------------------------------------- momentum
+
+
+def momenta(delay: int, updates: int, **optimizer: Any) -> list[float]:
+    """Return the momentum of each update of a node whose gradients come `delay` updates late."""
+    node = line(momentum="raised", optimizer={"name": "sgd", "lr": 0.001, **optimizer})
+    waiting = deque(forward(node) for _ in range(delay))
+    found = []
+    for _ in range(updates):
+        waiting.append(forward(node))
+        answer(node, waiting.popleft(), 0.0)
+        found.append(node.optimizer.momentum)
+    return found
+
+
+def test_momentum_is_raised_by_staleness_and_never_lowered():
+    assert momenta(8, 400, momentum=0.9)[-1] == pytest.approx(1 - 1 / 33, rel=1e-6)
+    assert momenta(1, 400, momentum=0.5)[-1] == pytest.approx(1 - 1 / 5, rel=1e-6)
+    assert set(momenta(8, 100, momentum=0.99)) == {0.99}
+    assert set(momenta(0, 100, momentum=0.1)) == {0.1}
+
+
+def test_momentum_averages_no_more_than_a_third_of_the_updates_made():
+    found = momenta(8, 100, momentum=0.5)
+    for made, momentum in enumerate(found):
+        assert momentum <= max(0.5, 1 - 3 / max(made, 1)) + 1e-12
+    assert found[5] == 0.5
+    assert found[60] == pytest.approx(1 - 3 / 60)
+
+
 # -------------------------------------------------------------------------- limits of steps
 
 LIMITS = {  # of lr * curvature, momentum 0.9: plain, predicted by the velocity
@@ -371,13 +410,13 @@ LIMITS = {  # of lr * curvature, momentum 0.9: plain, predicted by the velocity
 }
 
 
-def radius(delay: int, lr: float, **remedies: Any) -> float:
+def radius(delay: int, lr: float, momentum: float = 0.9, **remedies: Any) -> float:
     """Return by what the error of a square loss, curvature 1, grows from update to update.
 
     The weights follow a linear recurrence of delay + 2 terms, which is found from what the
     node did; its roots are the factors.
     """
-    optimizer = {"name": "sgd", "lr": lr, "momentum": 0.9}
+    optimizer = {"name": "sgd", "lr": lr, "momentum": momentum}
     node = line(begin=1.0, optimizer=optimizer, **remedies)
     waiting = deque(forward(node) for _ in range(delay))
     seen = []
@@ -400,3 +439,18 @@ def test_a_step_size_is_stable_up_to_the_known_limit(delay, form):
     limit = LIMITS[delay][form != "none"]
     remedies = {} if form == "none" or not delay else {"predict": form, "horizon": float(delay)}
     assert radius(delay, 0.99 * limit, **remedies) < 1 < radius(delay, 1.01 * limit, **remedies)
+
+
+@pytest.mark.parametrize(
+    ("delay", "momentum", "limit"),  # of lr / (1 - momentum) * curvature
+    [(4, 0.9, 0.494), (4, 0.95, 0.718), (4, 0.98, 1.178), (8, 0.9, 0.194), (8, 0.98, 0.444)],
+)
+def test_the_more_momentum_the_larger_the_stable_steps_of_what_is_predicted_along_it(
+    delay, momentum, limit
+):
+    ahead = {"predict": "linear", "horizon": float(delay)}
+    lr = limit * (1 - momentum)
+    assert radius(delay, 0.99 * lr, momentum, **ahead) < 1
+    assert radius(delay, 1.01 * lr, momentum, **ahead) > 1
+    # Without a prediction it helps little or not at all.
+    assert radius(delay, 0.75 * lr, momentum) > 1
