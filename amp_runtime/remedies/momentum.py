@@ -7,7 +7,7 @@ from amp_runtime.remedies.remedy import Remedy
 from amp_runtime.remedies.running import RunningMean
 
 STEADY = 4.0
-"""A momentum m averages the gradients of some 1 / (1 - m) updates: one, and so many times s more."""
+"""A momentum m averages the gradients of some 1 / (1 - m) updates: one, and so many times s."""
 
 MADE = 3.0
 """... but of no more than the updates made so far, divided by this. Then an optimiser's mean has
