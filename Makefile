@@ -18,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay runs report logs test coverage lint format docs bench seeds replicas graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay runs report logs test coverage lint format docs bench seeds replicas staleness graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
 
 ##@ Help
 
@@ -139,6 +139,9 @@ seeds: $(VENV)/run.stamp ## train CONFIG with each of SEEDS; print medians
 # What is done stands in the file, and is not run again.
 replicas: $(VENV)/run.stamp ## train with 1, 2 and 4 replicas of a node, by each averaging and SEEDS
 	$(PY) benchmarks/replicas.py runs/replicas.jsonl "$(SEEDS)" $(SET)
+
+staleness: $(VENV)/run.stamp ## epochs by staleness, with and without compensation, by SEEDS
+	$(PY) benchmarks/staleness.py runs/staleness.jsonl "$(SEEDS)" $(SET)
 
 mnist-peer: $(VENV)/peers.stamp ## the digits beside PyTorch (AMP_DATA=folder of the data)
 	$(PY) benchmarks/image_peer.py configs/mnist.yaml "0 1 2" $(SET)

@@ -16,14 +16,12 @@ RESULTS is a file of JSON lines, one a finished run; those that it holds are not
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -38,6 +36,7 @@ from amp_runtime.commands import node_kinds
 from amp_runtime.config.schema import load_config
 from amp_runtime.prepare import Prepared, prepare
 from amp_runtime.reference import Reference
+from benchmarks.results_file import ResultsFile
 from benchmarks.seeds import run_seed
 from tests.peers.torch_models import Parameters, peer_of
 from tests.peers.torch_molecules import MoleculeGGSNN, graph_batch, mean_absolute_error
@@ -99,25 +98,14 @@ def _initial(prepared: Prepared) -> Parameters:
 
 def main() -> None:
     file, seeds, *given = sys.argv[1:]
-    results, settings = Path(file), [f"training.max_epochs={EPOCHS}", *given]
-    results.parent.mkdir(parents=True, exist_ok=True)
-    done = _done(results, settings)
+    results, settings = ResultsFile(Path(file)), [f"training.max_epochs={EPOCHS}", *given]
+    peers = os.environ.get("PEERS", " ".join(PEERS)).split()
     for seed in map(int, seeds.split()):
-        for peer in os.environ.get("PEERS", " ".join(PEERS)).split():
-            if (peer, seed) not in done:
-                epochs = PEERS[peer](seed, settings)
-                line = {"peer": peer, "seed": seed, "settings": settings, "epochs": epochs}
-                with results.open("a") as stream:
-                    stream.write(json.dumps(line) + "\n")
-                done[peer, seed] = epochs
-    print(table(done))
-
-
-def _done(results: Path, settings: list[str]) -> dict[tuple[str, int], Epochs]:
-    """Return what a file holds of runs with these settings."""
-    lines = results.read_text().splitlines() if results.exists() else []
-    found: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return {(f["peer"], f["seed"]): f["epochs"] for f in found if f["settings"] == settings}
+        for peer in peers:
+            key = {"peer": peer, "seed": seed, "settings": settings}
+            results.get(key, lambda p=peer, s=seed: {"epochs": PEERS[p](s, settings)})
+    done = results.lines(settings=settings)
+    print(table({(line["peer"], line["seed"]): line["epochs"] for line in done}))
 
 
 def table(done: dict[tuple[str, int], Epochs]) -> str:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from results_file import Line, ResultsFile
 from seeds import run_seed
 
 CONFIG = "configs/list_reduction.yaml"
@@ -81,35 +82,17 @@ def variants() -> list[Variant]:
 
 
 def run(variant: Variant, seed: int, settings: Sequence[str]) -> dict[str, Any]:
-    """Run once; return the line for RESULTS."""
     result = run_seed(CONFIG, seed, [*settings, *variant.settings])
-    accuracies = [stage["accuracy"] for stage in result.valid]
     return {
-        **key(variant, seed, settings),
         "epochs": result.epochs,
         "seconds": round(result.seconds, 1),
         "accuracy": result.accuracy,
-        "best": max(accuracies),
+        "best": max(stage["accuracy"] for stage in result.valid),
         "staleness": round(result.staleness, 2),
     }
 
 
-def key(variant: Variant, seed: int, settings: Sequence[str]) -> dict[str, Any]:
-    """Return what tells one run from all others."""
-    return {"variant": asdict(variant), "seed": seed, "settings": list(settings)}
-
-
-def known(results: Path) -> list[dict[str, Any]]:
-    if not results.exists():
-        return []
-    return [json.loads(line) for line in results.read_text().splitlines()]
-
-
-def is_of(line: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return all(line[name] == value for name, value in wanted.items())
-
-
-def table(lines: Sequence[Mapping[str, Any]]) -> str:
+def table(lines: Sequence[Line]) -> str:
     """Return the medians of each variant as Markdown."""
     rows = [
         "| replicas | averaging | every, updates | update_every | runs | epochs | of one replica | "
@@ -137,18 +120,12 @@ def table(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    results, seeds, *settings = Path(sys.argv[1]), *sys.argv[2:]
-    numbers = [int(seed) for seed in seeds.split()]
-    for seed in numbers:  # all variants of one seed first: what is there can be compared
+    results, seeds, *settings = ResultsFile(Path(sys.argv[1])), *sys.argv[2:]
+    lines: list[Line] = []
+    for seed in map(int, seeds.split()):  # all variants of one seed first: they can be compared
         for variant in variants():
-            if any(is_of(line, key(variant, seed, settings)) for line in known(results)):
-                continue
-            line = run(variant, seed, settings)
-            results.parent.mkdir(parents=True, exist_ok=True)
-            with results.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(json.dumps(line), file=sys.stderr, flush=True)
-    lines = [li for li in known(results) if li["settings"] == settings and li["seed"] in numbers]
+            key = {"variant": asdict(variant), "seed": seed, "settings": settings}
+            lines.append(results.get(key, lambda v=variant, s=seed: run(v, s, settings)))
     print(f"{CONFIG} {' '.join(settings)}, seeds {seeds}\n\n{table(lines)}")
 
 

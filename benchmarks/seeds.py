@@ -22,12 +22,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """One run: its validation stages, and how long the command took."""
+    """One run: its validation stages, and how long the command took.
+
+    Attributes:
+        node_staleness: mean staleness of each node with parameters, as of the closing table.
+    """
 
     seed: int
     valid: list[dict[str, Any]]
     stages: list[dict[str, Any]]
     command_s: float
+    node_staleness: dict[str, float]
 
     @property
     def epochs(self) -> int:
@@ -69,8 +74,20 @@ def run_seed(config: str, seed: int, settings: list[str]) -> SeedResult:
         command_s = time.monotonic() - started
         (metrics,) = Path(runs).glob("*/metrics.jsonl")
         stages = [json.loads(line) for line in metrics.read_text().splitlines()]
+        staleness = _node_staleness((metrics.parent / "report.txt").read_text())
     valid = [stage for stage in stages if stage["split"] == "valid"]
-    return SeedResult(seed, valid, stages, command_s)
+    return SeedResult(seed, valid, stages, command_s, staleness)
+
+
+def _node_staleness(report: str) -> dict[str, float]:
+    """Return a closing table's column `staleness`, by node."""
+    headers, _, *rows = (line.split() for line in report.splitlines())
+    column = headers.index("staleness")
+    return {
+        row[0]: float(row[column])
+        for row in rows
+        if len(row) == len(headers) and row[column] != "-"
+    }
 
 
 def table(results: list[SeedResult]) -> str:
