@@ -5,8 +5,8 @@
 
 Epochs to the target of the config, one process per node; of the synchronous schedule by learning
 rate, in two workers (placement changes nothing but rounding). What RESULTS (JSON lines) holds is
-not run again. Printed is a Markdown table: medians over seeds, with the least and the most. A run that does
-not reach the target counts with the epochs that it was given.
+not run again. Printed is a Markdown table: medians over seeds, with the least and the most. A run
+that does not reach the target counts with the epochs that it was given.
 """
 
 from __future__ import annotations
