@@ -329,6 +329,12 @@ class WireError(AmpError):
     code = "AMP-E501"
 
 
+class MessagesLostError(WireError):
+    """Messages were lost on their way from one process to another."""
+
+    code = "AMP-E503"
+
+
 class LifecycleError(AmpError):
     """An event came in a status that does not allow it."""
 
@@ -358,6 +364,18 @@ class StallError(AmpError):
     """A wait passed its deadline."""
 
     code = "AMP-E604"
+
+
+class RestartLimitError(AmpError):
+    """Workers failed more often than they may be started again."""
+
+    code = "AMP-E606"
+
+
+class WorkerHungError(AmpError):
+    """A worker process is there, and says nothing any more."""
+
+    code = "AMP-E607"
 
 
 class PlacementError(AmpError):

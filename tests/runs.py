@@ -117,19 +117,20 @@ class Run:
 
     @property
     def workers(self) -> dict[str, int]:
-        """{worker: pid} of those that have said that they started."""
-        found = {}
-        for log in self.folder.glob("logs/*.0.log"):
+        """{worker: pid} of those that have said that they started, in their newest incarnation."""
+        found: dict[str, dict[int, int]] = {}
+        for log in self.folder.glob("logs/*.log"):
+            name, _, incarnation = log.stem.rpartition(".")
             if started := re.search(r" started pid=(\d+)", log.read_text()):
-                found[log.name.removesuffix(".0.log")] = int(started[1])
-        return found
+                found.setdefault(name, {})[int(incarnation)] = int(started[1])
+        return {name: pids[max(pids)] for name, pids in found.items()}
 
     def json(self, name: str) -> Any:
         return json.loads((self.folder / name).read_text())
 
-    def log(self, worker: str) -> str:
+    def log(self, worker: str, incarnation: int = 0) -> str:
         """Return the text of a worker's log, '' before there is one."""
-        file = self.folder / "logs" / f"{worker}.0.log"
+        file = self.folder / "logs" / f"{worker}.{incarnation}.log"
         return file.read_text() if file.exists() else ""
 
     def stages(self) -> list[dict[str, Any]]:

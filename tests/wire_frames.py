@@ -25,6 +25,7 @@ from amp_runtime.wire.protocol import (
     Hello,
     Link,
     Record,
+    Reset,
     Stop,
 )
 
@@ -94,11 +95,12 @@ REPORT = WorkerReport(
 )
 RECORDS = [
     Hello(2, 4711, [0, 2], 1, "openblas-haswell", 1 << 40),
-    Link(),
+    Link([0, 3]),
     Stop("done \x1b[31m"),
     Barrier(2, True, 100, False),
     Barrier(3, apply_left_over=True, share=True, resume=True),
     AskShare("cell.1"),
+    Reset(),
     Acknowledged(2, 2, REPORT),
     Fault(2, "linear-1", {"code": "AMP-E404", "what": "é", "where": "", "fix": ""}, "Traceback"),
 ]

@@ -1,5 +1,8 @@
 """A worker process: `python -m workers --plan FILE --worker N`. Started by the launcher.
 
+One that is started again is told which incarnation of the worker it is, and in which
+generation of the run it begins: `--incarnation I --generation G`.
+
 Its standard output and error are its log file. It ignores SIGINT, dumps all stacks on
 SIGUSR1, and dies with its controller.
 """
@@ -27,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    file, worker = _arguments(sys.argv[1:])
+    file, worker, incarnation, generation = _arguments(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable(all_threads=True)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -43,7 +46,7 @@ def main() -> int:
         folder = plan.folder
         names.search_also(folder)
         os.sched_setaffinity(0, place.cores)
-        loop = WorkerLoop(plan, worker, Registry(), log)
+        loop = WorkerLoop(plan, worker, Registry(), log, incarnation, generation)
         # After all imports: libraries reset or inherit the mask.
         os.sched_setaffinity(0, place.cores)
     except Exception as error:  # noqa: BLE001 - whatever a node's constructor raises is reported
@@ -61,18 +64,27 @@ def main() -> int:
         blas=kernel,
         blas_threads=threads,
         rss_mb=rss_bytes() / 1e6,
+        incarnation=incarnation,
+        generation=generation,
     )
     cores = sorted(os.sched_getaffinity(0))
     return loop.run(Hello(worker, os.getpid(), cores, threads, kernel, rss_bytes()))
 
 
-def _arguments(given: list[str]) -> tuple[Path, int]:
-    """Return the plan and the number of the worker. Without argparse, which takes 0.4 MB."""
+def _arguments(given: list[str]) -> tuple[Path, int, int, int]:
+    """Return plan, worker, incarnation and generation. Without argparse, which takes 0.4 MB."""
     match given:
-        case ["--plan", file, "--worker", number] if number.isdecimal():
-            return Path(file), int(number)
+        case ["--plan", file, "--worker", number]:
+            numbers = [number, "0", "0"]
+        case ["--plan", file, "--worker", number, "--incarnation", again, "--generation", of]:
+            numbers = [number, again, of]
         case _:
-            sys.exit(f"usage: python -m workers --plan FILE --worker N, not {' '.join(given)}")
+            numbers = []
+    if not numbers or not all(number.isdecimal() for number in numbers):
+        form = "--plan FILE --worker N [--incarnation I --generation G]"
+        sys.exit(f"usage: python -m workers {form}, not {' '.join(given)}")
+    worker, incarnation, generation = map(int, numbers)
+    return Path(file), worker, incarnation, generation
 
 
 def _die_with(controller_pid: int) -> None:

@@ -50,10 +50,12 @@ def command(given: argparse.Namespace) -> None:
             console,
             on_stage=predictions.end_stage,
             on_predicted=predictions.write,
+            on_rollback=predictions.close,
         )
         with closing(predictions):
             finished = loop.run()
             table = closing_table(finished.reports, placed.placement, time.monotonic() - started)
+            table = "\n".join([table, *loop.failures()])
             folder.write_parameters(finished.parameters)
             folder.write_report(table + "\n")
     console.say(f"\n{table}")

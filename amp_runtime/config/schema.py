@@ -373,6 +373,35 @@ class RuntimeSection(Section):
         Seconds,
         key("for rows in flight at Ctrl-C, and then for a worker to end by itself", unit="s"),
     ] = 5.0
+    recovery: Annotated[
+        Literal["rollback", "none"],
+        key(
+            "when a worker dies, hangs or raises in training: rollback: it is started again, and "
+            "all go back together (docs/recovery.md); none: the run ends. A recorded run ends too"
+        ),
+    ] = "rollback"
+    max_restarts: Annotated[
+        int,
+        key("of workers within restart_window_s; one more ends the run", ge=0, le=1_000_000),
+    ] = 5
+    restart_window_s: Annotated[
+        Seconds, key("in which no more than max_restarts may happen", unit="s")
+    ] = 600.0
+    quarantine_after: Annotated[
+        Count,
+        key(
+            "crashes of one worker that an instance is in flight at, before it is left out; the "
+            "instances that come into question go alone before the last of them"
+        ),
+    ] = 3
+    hang_timeout_s: Annotated[
+        Seconds,
+        key(
+            "without a word from a worker, which sends one a second unless a batch takes longer: "
+            "its stacks are logged, and it counts as dead",
+            unit="s",
+        ),
+    ] = 60.0
     record: Annotated[
         bool,
         key(

@@ -23,6 +23,7 @@ from amp_runtime.control.injecting import Injecting
 from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
 from amp_runtime.control.parameters import NodeParameters, check_nodes
 from amp_runtime.control.predicted import Inbox
+from amp_runtime.control.recovery import FIRST, Generation
 from amp_runtime.control.replicas import Replicas
 from amp_runtime.control.reports import Reports
 from amp_runtime.control.settings import ControllerSettings
@@ -66,6 +67,7 @@ class Controller:
         now: seconds, of the clock that all events are told by.
         parameters: {node: {parameter: array}} to begin with; other nodes draw theirs. To
             evaluate, they are those of all nodes that have any.
+        generation: of the run; a later one has a controller of its own.
     Raises:
         ParametersError: `parameters` are of a node that has none, or some are missing.
     """
@@ -80,9 +82,11 @@ class Controller:
         channels: Callable[[], ChannelCounts] = ChannelCounts,
         now: float = 0.0,
         parameters: NodeParameters | None = None,
+        generation: Generation = FIRST,
     ) -> None:
         self.wiring = wiring
         self.settings = settings
+        self._generation = generation
         self._train, self._valid = train, valid
         self._peers = sorted(set(peer_of))
         self._peer_of = peer_of
@@ -285,7 +289,7 @@ class Controller:
 
     def _link(self, now: float) -> list[Action]:
         self._life.to(ControllerStatus.LINKING)
-        return self._ask_all(Link())
+        return self._ask_all(Link([self._generation.incarnation(p) for p in self._peers]))
 
     def _linked(self, now: float) -> list[Action]:
         learn = self._replicas.average and self.settings.evaluate is None
@@ -320,6 +324,8 @@ class Controller:
         return Ending(self.settings, len(self._train), len(self._valid), now)
 
     def _start_stage(self, split: Split, epoch: int, now: float) -> None:
+        if self._stage is not None:
+            self._next_instance = self._stage.feed.end_instance
         dataset = self._dataset(split)
         training = split is Split.TRAIN and self.settings.evaluate is None
         order = dataset.order(self.settings.seed, epoch) if training else np.arange(len(dataset))
@@ -329,7 +335,7 @@ class Controller:
             split,
             epoch,
             Mode.TRAIN if training else Mode.EVALUATE,
-            Feed(self.wiring, dataset, order, self._next_instance),
+            Feed(self.wiring, dataset, order, self._next_instance, self._generation.left_out),
             len(dataset),
             now,
             dict(self.reports),
@@ -384,7 +390,7 @@ class Controller:
             return self._inject(now)
         actions: list[Action] = []
         if stage is not None and self._peer_of_end and not stage.training:
-            actions.append(Tell(self._inbox.take(stage.tally.examples)))
+            actions.append(Tell(self._inbox.take(stage.feed.passed)))
         if self._emptying_inbox:
             self._emptying_inbox = False
             self._life.to(ControllerStatus.RUNNING)
@@ -436,6 +442,9 @@ class Controller:
             count = self.in_flight.admissible(n_rows)
             if training and (max_age := self.settings.max_age) is not None:
                 count = min(count, self.in_flight.span_left(stage.feed.next_instance, max_age))
+            if self._generation.careful:
+                live, upcoming = self.in_flight.numbers(), stage.feed.next_instance
+                count = min(count, self._generation.admits(upcoming, live))
             if warming_up or self._synchronous(stage):
                 left = self.settings.update_every - stage.step_examples
                 started_before = np.cumsum(n_examples) - n_examples
@@ -446,7 +455,6 @@ class Controller:
             together = int((np.cumsum(n_examples) <= self.settings.update_every).sum())
             injection = stage.feed.take(min(count, max(together, 1)))
             stage.step_examples += int(injection.n_examples.sum())
-            self._next_instance = int(injection.instances[-1]) + 1
             actions += self._injecting.actions(injection, stage.mode)
         if self.in_flight.instances:
             return actions

@@ -6,7 +6,7 @@ one instance costs a few array slices, whatever it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,16 +81,28 @@ class Feed:
         dataset: with float fields in the run's dtype.
         order: int64 [examples]: which examples, in which order.
         first_instance: number of the first injection.
+        left_out: instances that are not injected; their numbers stay free.
+    Attributes:
+        n_left_out: examples of those that were passed over so far.
     Raises:
         DataError: as `check_lengths`.
     """
 
-    def __init__(self, wiring: Wiring, dataset: Dataset, order: Int64, first_instance: int) -> None:
+    def __init__(
+        self,
+        wiring: Wiring,
+        dataset: Dataset,
+        order: Int64,
+        first_instance: int,
+        left_out: Collection[int] = (),
+    ) -> None:
         check_lengths(wiring, dataset)
+        self._left_out = np.array(sorted(left_out), np.int32)
+        self.n_left_out = 0
         self._wiring = wiring
         self._dataset = dataset
         self._order = order
-        self._next_instance = first_instance
+        self._first_instance = self._next_instance = first_instance
         self._prepared = 0
         self._block: _Block | None = None
         self._at = 0
@@ -105,9 +117,21 @@ class Feed:
         assert self._block is not None
         return int(self._block.instances[self._at])
 
+    @property
+    def end_instance(self) -> int:
+        """The number after that of the last instance."""
+        return self._first_instance + -(-len(self._order) // self._wiring.batch)
+
+    @property
+    def passed(self) -> int:
+        """How many examples are behind: taken, or left out."""
+        if not len(self.upcoming()[0]):
+            return len(self._order)
+        return (self.next_instance - self._first_instance) * self._wiring.batch
+
     def upcoming(self) -> tuple[Int64, Int32]:
         """Return rows and examples of the next prepared instances; empty at the end."""
-        if self._block is None or self._at == len(self._block.instances):
+        while self._block is None or self._at == len(self._block.instances):
             if self._prepared == len(self._order):
                 return np.zeros(0, np.int64), np.zeros(0, np.int32)
             self._block = self._prepare()
@@ -149,13 +173,20 @@ class Feed:
         instances = np.arange(self._next_instance, self._next_instance + k, dtype=np.int32)
         self._next_instance += k
         example_ends = np.minimum(np.arange(k + 1) * batch, len(examples))
+        if (left_out := np.isin(instances, self._left_out)).any():
+            examples = examples[~np.repeat(left_out, np.diff(example_ends))]
+            instances, n_examples = instances[~left_out], np.diff(example_ends)[~left_out]
+            self.n_left_out += int(example_ends[-1]) - len(examples)
+            example_ends = np.concatenate([[0], np.cumsum(n_examples)])
+            k = len(instances)
 
         columns, payloads, ends = [], [], []
         for spec in self._wiring.inputs:
             matrix, payload = self._input_rows(spec, examples, instances)
             columns.append(matrix)
             payloads.append(payload)
-            rows = np.bincount(matrix[:, ADDRESS_COLUMNS] - instances[0], minlength=k)
+            at = np.searchsorted(instances, matrix[:, ADDRESS_COLUMNS])
+            rows = np.bincount(at, minlength=k)
             ends.append(np.concatenate([[0], np.cumsum(rows)]))
         values = {}
         for name in self._wiring.fields:

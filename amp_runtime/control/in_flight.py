@@ -105,6 +105,10 @@ class InFlight:
         oldest = int(live.min()) if len(live) else next_instance
         return max(max_age - (next_instance - oldest), 0)
 
+    def numbers(self) -> frozenset[int]:
+        """Return the numbers of all instances in flight."""
+        return frozenset(self._table.instances().tolist())
+
     def oldest(self) -> list[int]:
         """Return the numbers of up to five instances in flight, oldest first."""
         return [int(i) for i in np.sort(self._table.instances())[:5]]

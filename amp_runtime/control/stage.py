@@ -54,6 +54,7 @@ class Stage:
 
     def result(self, reports: Mapping[int, WorkerReport], now: float) -> StageResult:
         """Return what it came to, from the reports at the barrier behind it."""
+        n_examples = self.n_examples - self.feed.n_left_out
         return self.tally.result(
-            self.split, self.epoch, now - self.started, reports, self.mode, self.n_examples
+            self.split, self.epoch, now - self.started, reports, self.mode, n_examples
         )

@@ -1,7 +1,8 @@
 """The loop of the controller's process: sockets, pidfds and signals to events, actions out.
 
-It decides nothing: `Controller` does. A worker that ends, raises or cannot start ends
-the run with one error; Ctrl-C ends it once nothing is in flight, a second one at once.
+It decides nothing: `Controller` does, and `Recovery` where a worker ends, raises or hangs:
+then all begin anew, or the run ends with one error. One that cannot start ends it always.
+Ctrl-C ends it once nothing is in flight, a second one at once.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tel
 from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
 from amp_runtime.control.predicted import Predicted
+from amp_runtime.control.recovery import Failure, Recovery, RecoverySettings
 from amp_runtime.control.stages import StageResult
-from amp_runtime.errors import AmpError, StallError
+from amp_runtime.errors import AmpError, MessagesLostError, StallError
 from amp_runtime.graph.placement import Placement
+from amp_runtime.loops.supervisor import Supervisor
 from amp_runtime.output.console import Console
 from amp_runtime.output.run_folder import RunFolder
 from amp_runtime.prepare import Prepared
@@ -30,7 +33,7 @@ from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.ledger import Lane
-from amp_runtime.wire.protocol import CONTROLLER, Fault, Hello, Record
+from amp_runtime.wire.protocol import CONTROLLER, Fault, Hello, Record, Reset
 
 TICK_S = 0.25
 RECORDS_AT_ONCE = 1024
@@ -42,6 +45,7 @@ class ControllerLoop:
     Args:
         on_stage: called with each stage's result.
         on_predicted: called with the predictions of an evaluation, piece by piece.
+        on_rollback: called before what was told of stages is told again.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class ControllerLoop:
         console: Console,
         on_stage: Callable[[StageResult], None] = lambda result: None,
         on_predicted: Callable[[Predicted], None] = lambda predicted: None,
+        on_rollback: Callable[[], None] = lambda: None,
     ) -> None:
         self._prepared = prepared
         self._placement = placement
@@ -59,9 +64,12 @@ class ControllerLoop:
         self._console = console
         self._on_stage = on_stage
         self._on_predicted = on_predicted
+        self._on_rollback = on_rollback
         self._finished: Finished | None = None
         self._faults: list[Fault] = []
         self._stop_asked = 0.0
+        self._failed_at: float | None = None
+        self.recovery = Recovery(_recovery_settings(prepared))
         self.interruption: AmpError | None = None
 
     def run(self) -> Finished:
@@ -74,6 +82,10 @@ class ControllerLoop:
             self._run()
         assert self._finished is not None
         return self._finished
+
+    def failures(self) -> list[str]:
+        """Return the lines about failures in the report."""
+        return self.recovery.report(self._placement.peer_name)
 
     def _run(self) -> None:
         config = self._prepared.config
@@ -102,15 +114,11 @@ class ControllerLoop:
             with Endpoint(directory, CONTROLLER) as endpoint:
                 peers = dict.fromkeys(range(1, n_workers + 1), 0)
                 self._link = PeerLink(endpoint, plan.run, peers, self._placement.peer_name)
-                self._controller = Controller(
-                    self._prepared.wiring,
-                    self._prepared.train,
-                    self._prepared.valid,
-                    self._prepared.settings,
-                    self._placement.peer_of(),
-                    self._link.channels.counts,
-                    time.monotonic(),
-                    self._prepared.parameters,
+                self._controller = self._make_controller(time.monotonic())
+                self._supervisor = Supervisor(
+                    self._launcher,
+                    config.runtime.hang_timeout_s,
+                    kill_stopped=self.recovery.settings.rollback,
                 )
                 self._launcher.start()
                 self._serve()
@@ -118,6 +126,19 @@ class ControllerLoop:
         finally:
             self._launcher.close()
             directory.remove()  # where the guard was killed, or never started
+
+    def _make_controller(self, now: float) -> Controller:
+        return Controller(
+            self._prepared.wiring,
+            self._prepared.train,
+            self._prepared.valid,
+            self._prepared.settings,
+            self._placement.peer_of(),
+            self._link.channels.counts,
+            now,
+            self._prepared.parameters,
+            self.recovery.generation,
+        )
 
     def _make_trace(self) -> str:
         """Return the folder that workers record in; '' where nothing is recorded."""
@@ -129,26 +150,70 @@ class ControllerLoop:
     # ---- the loop
 
     def _serve(self) -> None:
-        fds = (self._signals.fd, *self._launcher.pidfds)
         while self._finished is None:
+            fds = (self._signals.fd, *self._launcher.pidfds)
             ready = self._link.endpoint.poll(TICK_S, fds)
-            # Control is read first: a worker that raised says so before it ends.
-            for lane in ready.lanes:
-                self._receive(lane)
-            if self._faults:
-                raise self._fault_error(self._faults[0])
-            for fd in ready.fds:
-                if fd != self._signals.fd and self._finished is None:
-                    self._receive(Lane.CONTROL)
-                    if self._faults:
-                        raise self._fault_error(self._faults[0])
-                    starting = self._controller.status is ControllerStatus.STARTING
-                    raise self._launcher.exit_error(fd, starting=starting)
-            self._obey_signals()
+            failures = self._receive_all(ready.lanes)
             now = time.monotonic()
+            if self._finished is None:
+                failures = failures or self._supervisor.ended(ready.fds)
+                # A worker that raised says so before it ends.
+                failures = self._receive_all([Lane.CONTROL] if failures else []) or failures
+                failures = failures or self._supervisor.silent(now)
+            if failures:
+                self._recover(failures, now)
+            self._obey_signals()
             self._check_stop_asked(now)
             self._check_deadlines(now)
+            self._tell_going_on(now)
             self._console.refresh(self._controller.progress(now), now)
+
+    def _receive_all(self, lanes: Iterable[Lane]) -> list[Failure]:
+        """Handle what has come; return what workers say of failures, or what was lost."""
+        try:
+            for lane in lanes:
+                self._receive(lane)
+        except MessagesLostError as error:
+            return [Failure(error, None)]
+        faults, self._faults = self._faults, []
+        return [self._supervisor.fault(fault) for fault in faults]
+
+    def _recover(self, failures: list[Failure], now: float) -> None:
+        """Begin the next generation: every process, and what the controller knows.
+
+        Raises:
+            AmpError: the run ends with it.
+        """
+        if self.interruption is not None:
+            raise failures[0].error
+        generation = self.recovery.next(failures, self._controller.in_flight.numbers(), now)
+        self._failed_at = now
+        for failure in failures:
+            self._console.say(f"warning: {failure.error}")
+        again = f"generation {generation.number}: all go back to the start of training"
+        self._console.say("; ".join([again, *self.recovery.news(self._placement.peer_name)]))
+        self._on_rollback()
+        self._folder.drop_stages()
+        self._supervisor.end(failures)
+        failed = {failure.peer for failure in failures if failure.peer is not None}
+        peers = range(1, len(self._launcher.workers) + 1)
+        for peer in failed:
+            self._link.endpoint.disconnect(peer)
+        self._link.advance(generation.number, {p: generation.incarnation(p) for p in peers})
+        self._controller = self._make_controller(now)
+        for peer in peers:
+            if peer not in failed:
+                self._connect(peer)  # one that is just starting was not yet
+                self._link.send_record(peer, Reset())
+        self._supervisor.restart(failures, generation)
+
+    def _tell_going_on(self, now: float) -> None:
+        if self._failed_at is None or self._controller.status is not ControllerStatus.RUNNING:
+            return
+        after_s, self._failed_at = now - self._failed_at, None
+        self._console.say(
+            f"generation {self.recovery.generation.number}: training goes on after {after_s:.1f} s"
+        )
 
     def _wait_stopped(self, timeout_s: float) -> None:
         """Wait until all workers have ended, as they were told; say which have not, or failed."""
@@ -168,6 +233,7 @@ class ControllerLoop:
     def _receive(self, lane: Lane) -> None:
         for received in self._link.receive(lane, RECORDS_AT_ONCE):
             body, now = received.body, time.monotonic()
+            self._supervisor.heard(received.envelope.sender, now)
             if isinstance(body, Message):
                 self._act(self._controller.on_answers(body, now))
             elif isinstance(body, Fault):
@@ -177,15 +243,17 @@ class ControllerLoop:
 
     def _on_record(self, record: Record, now: float) -> None:
         if isinstance(record, Hello):
-            injects_to = {
-                self._placement.peer_of()[edge.target]
-                for edge in self._prepared.wiring.edges
-                if edge.source < 0
-            }
-            peer = record.worker + 1
-            lanes = [Lane.CONTROL, *([Lane.FORWARD] if peer in injects_to else [])]
-            self._link.endpoint.connect(peer, lanes=lanes)
+            self._connect(record.worker + 1)
         self._act(self._controller.on_record(record, now))
+
+    def _connect(self, peer: int) -> None:
+        injects_to = {
+            self._placement.peer_of()[edge.target]
+            for edge in self._prepared.wiring.edges
+            if edge.source < 0
+        }
+        lanes = [Lane.CONTROL, *([Lane.FORWARD] if peer in injects_to else [])]
+        self._link.endpoint.connect(peer, self.recovery.generation.incarnation(peer), lanes)
 
     def _act(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -210,16 +278,6 @@ class ControllerLoop:
                     self._finished = action
 
     # ---- what ends a run early
-
-    def _fault_error(self, fault: Fault) -> AmpError:
-        """Return the error of a worker that cannot go on, with its place and log."""
-        worker = self._launcher.workers[fault.worker]
-        error = AmpError.from_record(fault.error)
-        node = f"node {fault.node!r} in " if fault.node else ""
-        where = f"{node}{worker.describe()}"
-        fix = f"{error.fix}; " if error.fix else ""
-        where = f"{where}: {error.where}" if error.where else where
-        return type(error)(error.what, where=where, fix=f"{fix}see {worker.log_file}")
 
     def _check_deadlines(self, now: float) -> None:
         """Check the deadlines of all waits.
@@ -264,3 +322,15 @@ class ControllerLoop:
             where=asked.where,
             fix="raise runtime.stop_timeout_s",
         )
+
+
+def _recovery_settings(prepared: Prepared) -> RecoverySettings:
+    runtime = prepared.config.runtime
+    # An evaluation is soon done again; a trace is of one life of each worker.
+    wanted = runtime.recovery == "rollback" and prepared.settings.evaluate is None
+    return RecoverySettings(
+        rollback=wanted and not runtime.record,
+        max_restarts=runtime.max_restarts,
+        window_s=runtime.restart_window_s,
+        quarantine_after=runtime.quarantine_after,
+    )

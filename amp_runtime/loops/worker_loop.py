@@ -37,6 +37,7 @@ from amp_runtime.wire.protocol import (
     Link,
     Linked,
     Record,
+    Reset,
     Status,
     Stop,
 )
@@ -48,6 +49,7 @@ STATUS_EVERY_S = 1.0
 MESSAGES_AT_ONCE = 256
 """Messages taken from one lane before work goes on: control must not wait for ever."""
 FAULT_GRACE_S = 5.0
+LINK_TIMEOUT_S = 10.0
 TRACEBACK_BYTES = 2000
 
 
@@ -57,18 +59,28 @@ class WorkerLoop:
     Args:
         worker: its number in the plan.
         kinds: finds node classes.
-        started: when the process began, `time.perf_counter()`.
+        incarnation: how often it was started before.
+        generation: that it is started in.
     Raises:
         AmpError: a node cannot be made, or a socket cannot be bound.
     """
 
-    def __init__(self, plan: Plan, worker: int, kinds: Kinds, log: Log) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        worker: int,
+        kinds: Kinds,
+        log: Log,
+        incarnation: int = 0,
+        generation: int = 0,
+    ) -> None:
         self._plan = plan
         self._worker = worker
         self._log = log
         self._place = plan.placement.workers[worker]
         peer, peer_of = worker + 1, plan.placement.peer_of()
-        settings = HostSettings(
+        self._kinds = kinds
+        self._settings = HostSettings(
             peer_of,
             plan.seed,
             plan.verify,
@@ -77,14 +89,27 @@ class WorkerLoop:
             Evaluation(plan.evaluation),
         )
         self._recorder = self._make_recorder(peer) if plan.trace else None
-        queues = self._recorder.queues if self._recorder is not None else RowQueues
-        self._host = NodeHost(plan.wiring, kinds, settings, peer, facts=self._facts, queues=queues)
-        endpoint = Endpoint(SocketDirectory.open(plan.socket_directory), peer)
-        peers = dict.fromkeys(range(len(plan.placement.workers) + 1), 0)
-        self._link = PeerLink(endpoint, plan.run, peers, plan.placement.peer_name)
+        self._host = self._make_host(peer)
+        endpoint = Endpoint(SocketDirectory.open(plan.socket_directory), peer, incarnation)
+        # Whom else to hear, `Link` tells.
+        self._link = PeerLink(
+            endpoint, plan.run, {CONTROLLER: 0}, plan.placement.peer_name, incarnation, generation
+        )
         self._peers = data_peers(plan.wiring, peer_of, peer)
         self._stopped = False
+        self._linking_since: float | None = None
         self._last_status = time.monotonic()
+
+    def _make_host(self, peer: int) -> NodeHost:
+        queues = self._recorder.queues if self._recorder is not None else RowQueues
+        return NodeHost(
+            self._plan.wiring,
+            self._kinds,
+            self._settings,
+            peer,
+            facts=self._facts,
+            queues=queues,
+        )
 
     def _make_recorder(self, peer: int) -> Recorder:
         # Imported here: most runs are not recorded.
@@ -97,6 +122,7 @@ class WorkerLoop:
     def run(self, hello: Hello) -> int:
         """Say hello, serve until told to stop; return the exit status."""
         endpoint = self._link.endpoint
+        self._hello = hello
         with endpoint:
             endpoint.connect(CONTROLLER, lanes=[Lane.CONTROL])
             self._link.send_record(CONTROLLER, hello)
@@ -119,6 +145,8 @@ class WorkerLoop:
                     self._take(received.body, received.envelope.sender)
                 else:
                     self._obey(received.body)
+        if self._linking_since is not None:
+            self._look_if_linked(self._linking_since)
         outgoing = self._host.work()
         if outgoing is not None:
             for out in outgoing:
@@ -141,12 +169,14 @@ class WorkerLoop:
 
     def _obey(self, record: Record) -> None:
         match record:
-            case Link():
+            case Reset():
+                self._begin_anew()
+            case Link(incarnations=incarnations):
+                of_peer = dict(enumerate((0, *incarnations)))
+                self._link.channels.hear(of_peer)
                 for peer, lane in self._peers:
-                    self._link.endpoint.connect(peer, lanes=[lane])
-                self._link.endpoint.wait_linked(timeout_s=10)
-                self._log.info("linked", channels=len(self._peers) + 1)
-                self._link.send_record(CONTROLLER, Linked(self._worker))
+                    self._link.endpoint.connect(peer, of_peer[peer], lanes=[lane])
+                self._linking_since = time.monotonic()
             case Stop(reason=reason):
                 self._log.info("stop", reason=reason)
                 self._stopped = True
@@ -160,6 +190,24 @@ class WorkerLoop:
                     self._link.send_record(CONTROLLER, reply)
                     if isinstance(reply, Acknowledged) and isinstance(record, Barrier):
                         self._tell_story(record, reply.report)
+
+    def _look_if_linked(self, since: float) -> None:
+        # Looked at turn by turn: who waited here would hear of no reset, and a peer that
+        # died meanwhile never answers.
+        if time.monotonic() - since > LINK_TIMEOUT_S:
+            self._link.endpoint.wait_linked(timeout_s=0)
+        if self._link.endpoint.linked():
+            self._linking_since = None
+            self._log.info("linked", channels=len(self._peers) + 1)
+            self._link.send_record(CONTROLLER, Linked(self._worker))
+
+    def _begin_anew(self) -> None:
+        """Be what a worker is that was just started: nothing of a former generation stays."""
+        peer, self._linking_since = self._host.peer, None
+        del self._host  # first: two sets of nodes may be more than there is memory for
+        self._host = self._make_host(peer)
+        self._log.info("reset", generation=self._link.channels.generation)
+        self._link.send_record(CONTROLLER, self._hello)
 
     def _tell_story(self, barrier: Barrier, report: WorkerReport) -> None:
         """Log what the nodes have done so far, at the end of each stage."""
@@ -212,7 +260,7 @@ class WorkerLoop:
             self._link.endpoint.flush()
             ready = self._link.endpoint.poll(0.05)
             if Lane.CONTROL in ready.lanes and any(
-                isinstance(r.body, Stop) for r in self._link.receive(Lane.CONTROL, 1)
+                isinstance(r.body, Stop | Reset) for r in self._link.receive(Lane.CONTROL, 1)
             ):
                 return
 

@@ -150,6 +150,10 @@ class RunFolder:
         }
         self._write(lambda: _append(self.metrics, json.dumps(line) + "\n"))
 
+    def drop_stages(self) -> None:
+        """Forget the stages in `metrics.jsonl`: training begins anew."""
+        self._write(lambda: self.metrics.unlink(missing_ok=True))
+
     def add_evaluation(
         self, result: StageResult, overrides: Sequence[str], folder: RunFolder
     ) -> None:

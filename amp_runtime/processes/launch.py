@@ -27,6 +27,8 @@ from amp_runtime.processes.plan import Plan
 
 KILL_TIMEOUT_S = 2.0
 """How long a process may take to go after SIGKILL: longer only in the kernel."""
+DUMP_TIMEOUT_S = 0.5
+"""How long a worker's stacks may take to be in its log: they are written at once, or never."""
 
 FILES = 32
 FILES_PER_WORKER = 6
@@ -72,6 +74,9 @@ class Launcher:
     Args:
         plan_file: where the plan was written; workers read it.
         log_folder: exists; each worker gets `<name>.<incarnation>.log` there.
+
+    Attributes:
+        workers: by number, in their newest incarnation.
     """
 
     def __init__(self, plan: Plan, plan_file: Path, log_folder: Path) -> None:
@@ -100,9 +105,69 @@ class Launcher:
                 fix=_FIXES.get(error.errno or 0, ""),
             ) from error
 
-    def _start_worker(self, number: int) -> WorkerProcess:
+    def restart(self, number: int, incarnation: int, generation: int) -> None:
+        """Start a worker again, whose process has ended: see `end`.
+
+        Raises:
+            StartError: the system refuses a process or a file.
+        """
+        assert self._guard is not None
+        try:
+            worker = self._start_worker(number, incarnation, generation)
+            os.close(self.workers[number].pidfd)
+            self.workers[number] = worker
+            self._guard.watch(worker.process.pid)
+        except OSError as error:
+            raise StartError(
+                f"cannot be started again: {error}",
+                where=self.workers[number].describe(),
+                fix=_FIXES.get(error.errno or 0, ""),
+            ) from error
+
+    def end(self, number: int) -> None:
+        """Kill a worker, if it is still there, and wait until it is gone.
+
+        Raises:
+            WorkerExitedError: it does not go.
+        """
+        worker = self.workers[number]
+        worker.process.kill()  # the kernel kills a stopped one too
+        try:
+            worker.process.wait(KILL_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            state = _state(worker.process.pid)
+            raise WorkerExitedError(
+                f"has not ended {KILL_TIMEOUT_S:g} s after SIGKILL; it is in state {state}",
+                where=worker.describe(),
+                fix="what it waits for in the kernel, a disk or a network file system, must answer",
+            ) from None
+
+    def stack_of(self, number: int) -> str:
+        """Have a worker write all stacks to its log; return where it is, or ''.
+
+        Returns:
+            The innermost call, as Python names it: `File "...", line N in function`.
+        """
+        worker = self.workers[number]
+        before = worker.log_file.stat().st_size
+        worker.process.send_signal(signal.SIGUSR1)
+        deadline = time.monotonic() + DUMP_TIMEOUT_S
+        while True:
+            with worker.log_file.open("rb") as log:
+                log.seek(before)
+                text = log.read().decode(errors="replace")
+            # Each line comes in several writes: until the dump has come to the main program.
+            if re.search(r"__main__\.py.*\n", text) or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        innermost = re.search(r'File ".*", line \d+ in .*', text)
+        return innermost[0] if innermost else ""
+
+    def _start_worker(
+        self, number: int, incarnation: int = 0, generation: int = 0
+    ) -> WorkerProcess:
         place = self._plan.placement.workers[number]
-        log_file = self._log_folder / f"{place.name}.0.log"
+        log_file = self._log_folder / f"{place.name}.{incarnation}.log"
         package_root = str(Path(amp_runtime.__file__).parent.parent)
         python_path = os.pathsep.join([package_root, *filter(None, [os.environ.get("PYTHONPATH")])])
         environment = {
@@ -112,10 +177,13 @@ class Launcher:
             "AMP_RUN_ID": self._plan.run,
         }
         command = [sys.executable, "-m", "workers", "--plan", str(self._plan_file)]
+        command += ["--worker", str(number)]
+        if generation:
+            command += ["--incarnation", str(incarnation), "--generation", str(generation)]
         # To a file and never to a pipe: nobody would read the pipe, and it would fill.
         with log_file.open("ab") as log:
             process = subprocess.Popen(
-                [*command, "--worker", str(number)],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -129,15 +197,15 @@ class Launcher:
             process.kill()
             process.wait()
             raise
-        return WorkerProcess(number, place.name, place.cores, 0, log_file, process, pidfd)
+        return WorkerProcess(number, place.name, place.cores, incarnation, log_file, process, pidfd)
 
     @property
     def pidfds(self) -> tuple[int, ...]:
         return tuple(worker.pidfd for worker in self.workers)
 
-    def exit_error(self, pidfd: int, *, starting: bool) -> AmpError:
+    def exit_error(self, number: int, *, starting: bool) -> AmpError:
         """Return the error for a worker whose process ended unasked."""
-        worker = next(w for w in self.workers if w.pidfd == pidfd)
+        worker = self.workers[number]
         how, last = _how_it_ended(worker.process.wait()), _last_words(worker.log_file)
         where, fix = worker.describe(), f"see {worker.log_file}"
         error_code, _, said = last.partition(": ")
@@ -180,11 +248,15 @@ class Launcher:
 
 def _is_stopped(pid: int) -> bool:
     """Whether a process is there, and stopped; a running, waiting or ended one is not."""
+    return _state(pid) in ("T", "t")
+
+
+def _state(pid: int) -> str:
+    """Return the letter that the kernel calls a process's state by; '' if there is none."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
-    return state in ("T", "t")
+        return ""
 
 
 def _how_it_ended(code: int) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from amp_runtime.errors import WireError
+from amp_runtime.errors import MessagesLostError, WireError
 from amp_runtime.rows.message import Direction, Message
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.codec import Received, decode, encode_message, encode_record
 from amp_runtime.wire.joined import join, split
 from amp_runtime.wire.ledger import Channels, Lane, Verdict
-from amp_runtime.wire.protocol import Record
+from amp_runtime.wire.protocol import CONTROLLER, Record, Reset
 
 LANE_OF = {Direction.FORWARD: Lane.FORWARD, Direction.BACKWARD: Lane.BACKWARD}
 
@@ -22,6 +22,8 @@ class PeerLink:
         run: 32 hex digits.
         peers: {peer: incarnation} of those it may hear from.
         peer_name: what to call a peer in an error.
+        incarnation: of this process.
+        generation: that it begins in.
     """
 
     def __init__(
@@ -30,10 +32,17 @@ class PeerLink:
         run: str,
         peers: Mapping[int, int],
         peer_name: Callable[[int], str] = "peer {}".format,
+        incarnation: int = 0,
+        generation: int = 0,
     ) -> None:
         self.endpoint = endpoint
         self._peer_name = peer_name
-        self.channels = Channels(run, endpoint.peer, 0, peers)
+        self.channels = Channels(run, endpoint.peer, incarnation, peers, generation)
+
+    def advance(self, generation: int, peers: Mapping[int, int]) -> None:
+        """Begin a later generation; what waits to be sent is of the one before, and dropped."""
+        self.channels.advance(generation, peers)
+        self.endpoint.drop_outboxes()
 
     def send_record(self, peer: int, record: Record) -> None:
         """Send a record.
@@ -62,9 +71,12 @@ class PeerLink:
     def receive(self, lane: Lane, at_most: int) -> Iterator[Received]:
         """Yield what has come on `lane` and is ours and next; drop and count the rest.
 
+        A reset of a later generation begins it, whatever the rest is.
+
         Raises:
-            WireError: a frame that is not of our protocol, a record that its sender may not
-                send, or a gap: messages were lost.
+            WireError: a frame that is not of our protocol, or a record that its sender may not
+                send.
+            MessagesLostError: a gap.
         """
         for _ in range(at_most):
             frames = self.endpoint.receive(lane)
@@ -90,10 +102,12 @@ class PeerLink:
                 f"{type(body).__name__} on the {lane.name.lower()} lane",
                 where=f"from {self._peer_name(envelope.sender)}",
             )
+        if isinstance(body, Reset) and self.channels.begins(envelope):
+            self.advance(envelope.generation, {CONTROLLER: envelope.incarnation})
         rows = len(body) if isinstance(body, Message) else 0
         verdict = self.channels.accept(envelope, lane, rows)
         if verdict is Verdict.GAP:
-            raise WireError(
+            raise MessagesLostError(
                 f"message {envelope.sequence} came, "
                 f"{self.channels.expected(envelope.sender, lane)} is next: messages were lost",
                 where=f"{lane.name.lower()} channel from {self._peer_name(envelope.sender)}",

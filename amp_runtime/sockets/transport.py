@@ -145,6 +145,12 @@ class Endpoint:
         self._unwatch(channel)
         channel.socket.close()
 
+    def drop_outboxes(self) -> None:
+        """Forget what waits to be sent."""
+        for channel in self._channels.values():
+            channel.outbox.clear()
+        self.outbox_messages = 0
+
     # ------------------------------------------------------------------------- sending
 
     def send(self, peer: int, lane: Lane, frames: Sequence[Buffer]) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from amp_runtime.errors import InvariantError
 from amp_runtime.nodes.statistics import ChannelCount, ChannelCounts
+from amp_runtime.wire.protocol import CONTROLLER
 
 
 class Lane(enum.IntEnum):
@@ -110,6 +111,23 @@ class Channels:
         self._sent.clear()
         self._received.clear()
 
+    def begins(self, envelope: Envelope) -> bool:
+        """Whether a reset in this envelope begins a later generation here.
+
+        It does when the controller that this peer hears sent it; any other is judged by
+        `accept`, as all frames are.
+        """
+        return (
+            envelope.run == self.run
+            and envelope.sender == CONTROLLER
+            and self._peers.get(CONTROLLER) == envelope.incarnation
+            and envelope.generation > self.generation
+        )
+
+    def hear(self, peers: Mapping[int, int]) -> None:
+        """Hear these from now on: {peer number: incarnation}."""
+        self._peers = dict(peers)
+
     def stamp(self, peer: int, lane: Lane, rows: int = 0) -> Envelope:
         """Return the envelope of the next message to `peer`, and count it as sent."""
         account = self._sent.get((peer, lane))
@@ -132,8 +150,7 @@ class Channels:
         """Judge a frame that came on `lane`; only one that is OK counts as received.
 
         Any other verdict changes nothing but the count of that verdict. After a
-        GAP the messages in between are lost for good: the caller must fail.
-        A frame of a FUTURE_GENERATION may be judged again after `advance`.
+        GAP the messages in between are lost for good: a new generation must begin.
         """
         verdict, account = self._judge(envelope, lane)
         if account is not None:

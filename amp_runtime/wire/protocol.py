@@ -19,7 +19,7 @@ from amp_runtime.nodes.statistics import Count, WorkerReport
 from amp_runtime.rows.spec import Array
 from amp_runtime.wire.plain import check_keys, refuse, shown
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 CONTROLLER = 0
 """Peer number of the controller; worker w is peer w + 1."""
 
@@ -83,7 +83,7 @@ class FromController(Record):
 
 @dataclass(frozen=True, slots=True)
 class Hello(FromWorker, verb="hello"):
-    """A worker has bound its sockets and built its nodes."""
+    """A worker has bound its sockets and built its nodes; nothing of any instance is here."""
 
     pid: Count
     cores: list[Count]
@@ -177,8 +177,22 @@ class Fault(FromWorker, verb="fault"):
 
 
 @dataclass(frozen=True, slots=True)
+class Reset(FromController, verb="reset"):
+    """A generation begins: forget all of the one before, make your nodes anew, say hello.
+
+    The only record that is obeyed though it is of another generation: of a later one.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Link(FromController, verb="link"):
-    """All sockets are bound: connect your channels."""
+    """All sockets are bound: connect your channels.
+
+    Attributes:
+        incarnations: of all workers, in order: whom to hear, and where their sockets are.
+    """
+
+    incarnations: list[Count]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ LINEAR_1, LOSS = 4, 8
 
 
 def training(runner: Runner) -> Run:
-    run = runner.start(runner.config(), f"training.max_epochs={FOR_EVER}")
+    once = ("runtime.recovery=none", f"training.max_epochs={FOR_EVER}")
+    run = runner.start(runner.config(), *once)
     run.wait_training()
     return run
 

@@ -16,7 +16,9 @@ NODES = ("embedding", "loop", "joined", "linear-1", "step", "more", "linear-2", 
 
 
 def training(runner: Runner, *settings: str) -> Run:
-    run = runner.start(runner.config(), f"training.max_epochs={FOR_EVER}", *settings)
+    # Without recovery; with it: test_recovery.py.
+    once = ("runtime.recovery=none", f"training.max_epochs={FOR_EVER}")
+    run = runner.start(runner.config(), *once, *settings)
     run.wait_training()
     return run
 
@@ -54,7 +56,7 @@ def test_of_two_killed_at_once_one_is_named(runner):
 
 
 def test_a_worker_killed_before_it_was_ready_is_a_failed_start(runner):
-    run = runner.start(runner.config())
+    run = runner.start(runner.config(), "runtime.recovery=none")
     folder = run.folder
     (pid,) = wait_until(lambda: worker_pids(folder, "loss"), "a process of `loss`")
     os.kill(pid, signal.SIGKILL)

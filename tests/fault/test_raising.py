@@ -25,7 +25,9 @@ def start(runner: Runner, *settings: str, model: dict | None = None, **sections)
         data={"source": "user_nodes:source", "batch": 10},
         **sections,
     )
-    return runner.start(config, f"training.max_epochs={FOR_EVER}", *settings)
+    # What a first failure says; what follows on it: test_recovery.py.
+    once = ("runtime.recovery=none", f"training.max_epochs={FOR_EVER}")
+    return runner.start(config, *once, *settings)
 
 
 def line_of(text: str) -> str:

@@ -13,6 +13,7 @@ SETTINGS = (
     f"training.max_epochs={FOR_EVER}",
     "nodes.linear-1.replicas=2",
     "training.average_every=1",
+    "runtime.recovery=none",
 )
 
 

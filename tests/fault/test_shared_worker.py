@@ -24,7 +24,9 @@ def start(runner: Runner, kind: str, *settings: str) -> Run:
         model={"builder": "user_nodes:build", "kind": f"user_nodes:{kind}"},
         data={"source": "user_nodes:source", "batch": 10},
     )
-    return runner.start(config, f"training.max_epochs={FOR_EVER}", *settings)
+    # What a first failure says; what follows on it: test_recovery.py.
+    once = ("runtime.recovery=none", f"training.max_epochs={FOR_EVER}")
+    return runner.start(config, *once, *settings)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,10 @@ def test_the_nodes_of_a_worker_that_hangs_are_named(runner):
 
 def test_a_killed_worker_of_several_nodes_ends_the_run_and_is_named(runner):
     run = runner.start(
-        runner.config(), f"training.max_epochs={FOR_EVER}", "runtime.placement=packed"
+        runner.config(),
+        f"training.max_epochs={FOR_EVER}",
+        "runtime.placement=packed",
+        "runtime.recovery=none",
     )
     run.wait_training()
     name, pid = next(iter(run.workers.items()))

@@ -24,6 +24,12 @@ def source(split, seed, *, train: int = 200, valid: int = 20):
         yield {"x": [[i % 3, i % 5, 1.0, 0.5]], "label": i % 3}
 
 
+def source_with_one_that_crashes(split, seed, *, train: int = 60):
+    for i in range(train if split == "train" else 20):
+        poison = split == "train" and i == 33
+        yield {"x": [[77.0 if poison else i % 3, i % 5, 1.0, 0.5]], "label": i % 3}
+
+
 def source_that_waits(split, seed):
     """Say that it was reached, and never come back."""
     Path("waiting").touch()
@@ -40,10 +46,10 @@ def source_that_exits(split, seed):
     sys.exit(0)
 
 
-def build(graph, *, kind: str = "relu", update: str = ""):
+def build(graph, *, kind: str = "relu", update: str = "", first: bool = False):
     graph.state(step=4)
     x = graph.input("x", each=PerExample, state={"step": 0}, payload={"x": "x"})
-    before = graph.add("linear", "before", x, features=4)
+    before = x if first else graph.add("linear", "before", x, features=4)
     if update:
         suspect = graph.add("isu", "suspect", before, update=f"user_nodes:{update}")
     else:
@@ -146,6 +152,24 @@ class Hangs(Counted):
         Path("hanging").touch()
         while True:
             time.sleep(0.01)
+
+
+class HangsOnce(Counted):
+    def misbehave(self):
+        if not Path("hanging").exists():
+            Path("hanging").touch()
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()  # a second time: for ever
+
+
+class CrashesAtAnExample(Relu):
+    """That whose first value is 77."""
+
+    def forward(self, port, rows, mode):
+        if (rows.payload["x"][:, 0] == 77).any():
+            ctypes.string_at(0)
+        return super().forward(port, rows, mode)
 
 
 class RaisesWhenMade(Relu):

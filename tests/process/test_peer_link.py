@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from runs import wait_until
 
-from amp_runtime.errors import WireError
+from amp_runtime.errors import MessagesLostError, WireError
 from amp_runtime.nodes.statistics import WorkerReport
 from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.ledger import Lane
-from amp_runtime.wire.protocol import Linked, Status, Stop
+from amp_runtime.wire.protocol import CONTROLLER, Link, Linked, Reset, Status, Stop
 
 pytestmark = pytest.mark.process
 RUN = "0" * 32
@@ -46,6 +47,67 @@ def test_what_cannot_be_sent_is_refused_and_the_next_message_has_its_number():
             sent, received = ours.channels.counts()["sent"], theirs.channels.counts()["received"]
             assert [counts[1:] for counts in sent] == [counts[1:] for counts in received]
             assert sent == [(2, "control", 1, 0), (2, "forward", 1, 2)]
+    finally:
+        directory.remove()
+
+
+def test_a_reset_begins_a_generation_and_what_is_of_another_is_dropped_and_counted():
+    directory = SocketDirectory.create(n_peers=2)
+    try:
+        with Endpoint(directory, CONTROLLER) as sender, Endpoint(directory, 2) as receiver:
+            sender.connect(2)
+            sender.wait_linked(10)
+            ours, theirs = PeerLink(sender, RUN, {2: 0}), PeerLink(receiver, RUN, {CONTROLLER: 0})
+            ours.send_message(2, rows(n_payload=2))
+            ours.advance(4, {2: 0})
+            ours.send_message(2, rows(n_payload=2))  # of a generation that is still to come
+            wait_until(lambda: Lane.FORWARD in receiver.poll(0).lanes, "rows")
+            wait_until(lambda: not list(theirs.receive(Lane.FORWARD, 1)), "the first, dropped")
+            ours.send_record(2, Reset())
+            ours.send_record(2, Link([0, 0]))
+            got = []
+            while len(got) < 2:
+                assert receiver.poll(10).lanes
+                got += theirs.receive(Lane.CONTROL, 2)
+            assert [type(received.body) for received in got] == [Reset, Link]
+            assert theirs.channels.generation == 4
+    finally:
+        directory.remove()
+
+
+def test_what_waits_to_be_sent_is_forgotten_when_a_generation_begins():
+    directory = SocketDirectory.create(n_peers=2)
+    try:
+        with Endpoint(directory, CONTROLLER) as sender:
+            sender.connect(2)
+            ours = PeerLink(sender, RUN, {2: 0})
+            ours.send_record(2, Reset())
+            assert sender.outbox_messages == 1
+            ours.advance(1, {2: 0})
+            assert sender.outbox_messages == 0
+            ours.send_record(2, Reset())
+            with Endpoint(directory, 2) as receiver:
+                sender.wait_linked(10)
+                theirs = PeerLink(receiver, RUN, {CONTROLLER: 0})
+                assert receiver.poll(10).lanes
+                (received,) = theirs.receive(Lane.CONTROL, 9)
+                assert received.envelope[1:] == (1, CONTROLLER, 0, 0)
+    finally:
+        directory.remove()
+
+
+def test_a_gap_is_told_as_lost_messages():
+    directory = SocketDirectory.create(n_peers=2)
+    try:
+        with Endpoint(directory, 1) as sender, Endpoint(directory, 2) as receiver:
+            sender.connect(2)
+            sender.wait_linked(10)
+            ours, theirs = PeerLink(sender, RUN, {2: 0}), PeerLink(receiver, RUN, {1: 0})
+            ours.channels.stamp(2, Lane.FORWARD, 2)  # never sent
+            ours.send_message(2, rows(n_payload=2))
+            assert receiver.poll(10).lanes
+            with pytest.raises(MessagesLostError, match="message 1 came, 0 is next"):
+                list(theirs.receive(Lane.FORWARD, 1))
     finally:
         directory.remove()
 

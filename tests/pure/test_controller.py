@@ -16,6 +16,7 @@ from wirings import chain, examples, recurrent, tokens_chain
 from amp_runtime.control.actions import Action, Finished, Inject, StageDone, ToWorker, Warn
 from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
+from amp_runtime.control.recovery import FIRST, Generation
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stages import Target
 from amp_runtime.errors import (
@@ -79,11 +80,13 @@ class Play:
         lengths: Sequence[int] = (1,) * 5,
         valid: int = 0,
         wiring: Any = None,
+        generation: Generation = FIRST,
     ) -> Play:
         """Return a controller that has not begun."""
         wiring = wiring or chain()
         peer_of = [1] * (len(wiring.nodes) - 1) + [2]
-        return Play(Controller(wiring, examples(lengths), examples([1] * valid), settings, peer_of))
+        train, held_out = examples(lengths), examples([1] * valid)
+        return Play(Controller(wiring, train, held_out, settings, peer_of, generation=generation))
 
     def begun(self) -> Play:
         for worker in (0, 1):
@@ -845,6 +848,42 @@ def test_max_age_holds_an_instance_back_until_the_oldest_is_near_enough():
     assert play.injected == [0, 1, 2, 3, 4, 5, 6]
     play.answer(4, 5, 6)
     assert play.injected == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_linking_tells_the_incarnation_of_every_worker():
+    play = Play.of(generation=Generation(3, incarnations={2: 3}))
+    for worker in (0, 1):
+        play.record(hello(worker))
+    assert play.records == [Link([0, 3])]
+
+
+def test_who_is_suspect_goes_alone_and_all_others_as_ever():
+    generation = Generation(2, careful=frozenset({3, 4}))
+    keys = replace(DEFAULT, max_active_keys=9)
+    play = Play.of(keys, lengths=[1] * 8, generation=generation).begun()
+    assert play.injected == [0, 1, 2]
+    play.answer(0, 2)
+    assert play.injected == [0, 1, 2]
+    play.answer(1)
+    assert play.injected == [0, 1, 2, 3]
+    play.answer(3)
+    assert play.injected == [0, 1, 2, 3, 4]
+    play.answer(4)
+    assert play.injected == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_is_left_out_is_not_injected_and_all_others_keep_their_numbers():
+    generation = Generation(3, left_out=frozenset({1, 4, 6}))
+    keys = replace(DEFAULT, max_active_keys=9, max_epochs=2)
+    play = Play.of(keys, lengths=[1] * 5, valid=2, generation=generation).begun()
+    play.run_stage().acknowledge({"loss": 6.0})
+    play.run_stage().acknowledge({"loss": 1.0})
+    play.run_stage().acknowledge()
+    assert play.injected == [0, 2, 3, 5, *range(7, 12), 12, 13]
+    train, valid, again = play.results
+    assert (train.examples, train.complete, train.metrics) == (3, True, {"loss": 2.0})
+    assert (valid.examples, valid.complete, valid.metrics) == (1, True, {"loss": 1.0})
+    assert (again.examples, again.complete) == (5, True)
 
 
 def test_in_warm_up_instances_of_one_update_are_in_flight_and_the_next_wait_for_all():

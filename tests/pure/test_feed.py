@@ -40,6 +40,42 @@ def feed(wiring, order=(0, 1, 2), first=7, data=DATA):
     return Feed(wiring, data, np.array(order, np.int64), first)
 
 
+@pytest.mark.parametrize("block", [2, 512])
+@pytest.mark.parametrize("left_out", [{7}, {8}, {9}, {7, 8}, {7, 9}, {8, 9}, {7, 8, 9}])
+def test_what_is_left_out_takes_its_number_with_it_and_nothing_of_another(
+    monkeypatch, block, left_out
+):
+    monkeypatch.setattr(feed_module, "BLOCK_EXAMPLES", block)
+    order = np.array([0, 1, 2, 0, 2], np.int64)
+    all_of_them = Feed(two_inputs(batch=2), DATA, order, 7)
+    some = Feed(two_inputs(batch=2), DATA, order, 7, left_out)
+    numbers, passed = [], []
+    while len(all_of_them.upcoming()[0]):
+        number = all_of_them.next_instance
+        expected = all_of_them.take(1)
+        if number in left_out:
+            continue
+        assert len(some.upcoming()[0])
+        assert some.next_instance == number
+        found = some.take(1)
+        numbers.append(int(found.instances[0]))
+        passed.append(some.passed)
+        for ours, theirs in zip(found.inputs, expected.inputs, strict=True):
+            assert ours.columns.tolist() == theirs.columns.tolist()
+            assert ours.payload["x"].tolist() == theirs.payload["x"].tolist()
+        assert found.n_examples.tolist() == expected.n_examples.tolist()
+        assert found.n_rows.tolist() == expected.n_rows.tolist()
+        assert {n: a.tolist() for n, a in found.structure.items()} == {
+            n: a.tolist() for n, a in expected.structure.items()
+        }
+    assert not len(some.upcoming()[0])
+    assert numbers == sorted({7, 8, 9} - left_out)
+    sizes = {7: 2, 8: 2, 9: 1}
+    assert some.n_left_out == sum(sizes[number] for number in left_out)
+    assert (some.passed, some.end_instance) == (5, 10)
+    assert passed == sorted(passed)
+
+
 def test_every_element_and_every_example_become_rows_with_their_state():
     it = feed(two_inputs(batch=2))
     n_rows, n_examples = it.upcoming()

@@ -86,6 +86,34 @@ def test_a_frame_of_the_future_is_accepted_after_advance():
     assert two.accept(reset, Lane.CONTROL) is Verdict.OK
 
 
+@pytest.mark.parametrize(
+    ("change", "begins"),
+    [
+        ({}, True),
+        ({"generation": 9}, True),
+        ({"generation": 2}, False),
+        ({"generation": 1}, False),
+        ({"sender": 1}, False),
+        ({"incarnation": 1}, False),
+        ({"run": "f" * 32}, False),
+    ],
+)
+def test_only_the_controller_that_is_heard_begins_a_generation_and_only_a_later_one(change, begins):
+    _, two = pair(generation=2)
+    fields = {"run": RUN, "generation": 3, "sender": 0, "incarnation": 0, "sequence": 0}
+    assert two.begins(Envelope(**(fields | change))) is begins
+    assert two.generation == 2
+
+
+def test_who_is_heard_can_change_within_a_generation():
+    one, two = pair()
+    envelope = one.stamp(2, Lane.FORWARD)
+    two.hear({0: 0})
+    assert two.accept(envelope, Lane.FORWARD) is Verdict.OTHER_INCARNATION
+    two.hear({0: 0, 1: 0})
+    assert two.accept(envelope, Lane.FORWARD) is Verdict.OK
+
+
 def test_a_generation_never_goes_back():
     one, _ = pair(generation=2)
     with pytest.raises(ValueError, match="generation 2 does not follow 2"):

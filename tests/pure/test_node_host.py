@@ -422,7 +422,7 @@ def test_under_verify_an_answer_brings_back_the_state_that_was_emitted():
 
 def test_a_record_for_the_loop_is_not_for_the_nodes():
     with pytest.raises(WireError, match="record 'link' is not for the nodes of a worker"):
-        host(chain()).on_record(Link())
+        host(chain()).on_record(Link([0]))
 
 
 def test_a_node_that_raises_is_the_one_that_was_worked_on():
