@@ -18,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay runs report logs test coverage lint format docs bench seeds replicas staleness graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay runs report logs test coverage lint format docs bench seeds replicas staleness remedy-cost graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
 
 ##@ Help
 
@@ -148,6 +148,9 @@ mnist-peer: $(VENV)/peers.stamp ## the digits beside PyTorch (AMP_DATA=folder of
 
 fashion-peer: $(VENV)/peers.stamp ## Fashion-MNIST beside PyTorch (AMP_DATA=folder of the data)
 	$(PY) benchmarks/image_peer.py configs/fashion_mnist.yaml "0 1 2" $(SET)
+
+remedy-cost: $(VENV)/test.stamp ## memory and CPU of each remedy for delay, at one node
+	$(PY) benchmarks/remedy_cost.py
 
 graph-cost: $(VENV)/run.stamp ## CPU of a bond, memory of a molecule, with 10 to 10,000 in flight
 	$(PY) benchmarks/graph_cost.py
