@@ -257,6 +257,13 @@ class ReplayError(AmpError):
     code = "AMP-E307"
 
 
+class CheckpointError(AmpError):
+    """A checkpoint is damaged, does not fit the run, is in use, or cannot be written."""
+
+    code = "AMP-E308"
+    exit_code = EXIT_IO
+
+
 # ------------------------------------------------------------------------ node contract
 
 

@@ -7,9 +7,20 @@ every message on at once. Deterministic: two runs are equal to the bit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker
+from amp_runtime.control.actions import (
+    Action,
+    Commit,
+    Finished,
+    Inject,
+    StageDone,
+    TakeShards,
+    Tell,
+    ToWorker,
+)
+from amp_runtime.control.checkpoints import Resume
 from amp_runtime.control.controller import Controller
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.predicted import Predicted
@@ -20,9 +31,33 @@ from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import InvariantError
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.host.making import HostSettings
-from amp_runtime.host.node_host import NodeHost
+from amp_runtime.host.node_host import MAY_BE_ODD, NodeHost
 from amp_runtime.nodes.node import Kinds
-from amp_runtime.wire.protocol import CONTROLLER, Hello, Link, Linked, Record, Stop
+from amp_runtime.rows.saved import Saved
+from amp_runtime.wire.protocol import (
+    CONTROLLER,
+    Hello,
+    Link,
+    Linked,
+    ReadShards,
+    Record,
+    Shard,
+    ShardsWritten,
+    Stop,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a run goes on from, in memory.
+
+    Attributes:
+        nodes: by name.
+        run: the controller's.
+    """
+
+    nodes: Mapping[str, Saved]
+    run: Saved
 
 
 class Reference:
@@ -32,6 +67,8 @@ class Reference:
         on_stage: called with each stage's result.
         on_predicted: called with the predictions of an evaluation, piece by piece.
         parameters: {node: {parameter: array}} to begin with; None: freshly drawn ones.
+        on_checkpoint: called with each checkpoint that is whole.
+        resume: a checkpoint to go on from.
     """
 
     def __init__(
@@ -44,14 +81,27 @@ class Reference:
         on_stage: Callable[[StageResult], None] = lambda result: None,
         parameters: NodeParameters | None = None,
         on_predicted: Callable[[Predicted], None] = lambda predicted: None,
+        on_checkpoint: Callable[[Checkpoint], None] = lambda checkpoint: None,
+        resume: Checkpoint | None = None,
     ) -> None:
         peer_of = [1] * len(wiring.nodes)
         host_settings = HostSettings.of(settings, peer_of)
-        self.controller = Controller(wiring, train, valid, settings, peer_of, parameters=parameters)
+        self._nodes = resume.nodes if resume else {}
+        shards = {node.name: Shard(node.name, 0, "", True) for node in wiring.nodes}
+        self.controller = Controller(
+            wiring,
+            train,
+            valid,
+            settings,
+            peer_of,
+            parameters=parameters,
+            resume=Resume("", shards, resume.run) if resume else None,
+        )
         self.host = NodeHost(wiring, kinds, host_settings, peer=1)
         self.results: list[StageResult] = []
         self._on_stage = on_stage
         self._on_predicted = on_predicted
+        self._on_checkpoint = on_checkpoint
         self._actions: deque[Action] = deque()
         self._finished: Finished | None = None
         self._ticks = 0
@@ -117,6 +167,10 @@ class Reference:
                     self._on_stage(result)
                 case Tell(predicted=predicted):
                     self._on_predicted(predicted)
+                case TakeShards(number=number):
+                    self._take_shards(number)
+                case Commit(run=saved):
+                    self._on_checkpoint(Checkpoint(self._nodes, saved.copy()))
                 case Finished() as finished:
                     self._finished = finished
 
@@ -126,10 +180,20 @@ class Reference:
                 replies: list[Record] = [Linked(0)]
             case Stop():
                 replies = []
+            case ReadShards():
+                self.host.restore(self._nodes)
+                replies = []
             case _:
                 self.host.settle()
                 replies = self.host.on_record(record)
         self._reply(replies)
+
+    def _take_shards(self, number: int) -> None:
+        self._nodes = {name: saved.copy() for name, saved in self.host.save().items()}
+        shards = [
+            Shard(name, 0, "", saved.is_finite(MAY_BE_ODD)) for name, saved in self._nodes.items()
+        ]
+        self._reply([ShardsWritten(0, number, shards, "")])
 
     def _reply(self, records: Sequence[Record]) -> None:
         for reply in records:

@@ -10,8 +10,9 @@ from amp_runtime.control.predicted import Predicted
 from amp_runtime.control.stages import StageResult
 from amp_runtime.nodes.statistics import WorkerReport
 from amp_runtime.rows.message import Message
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array
-from amp_runtime.wire.protocol import Record
+from amp_runtime.wire.protocol import Record, Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +67,43 @@ class Finished:
     reports: Mapping[int, WorkerReport]
 
 
-Action: TypeAlias = ToWorker | Inject | StageDone | Tell | Warn | Finished
+@dataclass(frozen=True, slots=True)
+class TakeShards:
+    """Nothing is in flight: have all workers write the shards of a checkpoint."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """All shards of a checkpoint are written: make it the newest.
+
+    Attributes:
+        shards: by node.
+        run: what the controller goes on from.
+        score: of the epoch that it ends, the higher the better; None: it ends none.
+    """
+
+    number: int
+    shards: Mapping[str, Shard]
+    run: Saved
+    score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """A checkpoint came to nothing; the run goes on.
+
+    Attributes:
+        why: in words.
+        on_disk: whether it could not be written.
+    """
+
+    number: int
+    why: str
+    on_disk: bool
+
+
+Action: TypeAlias = (
+    ToWorker | Inject | StageDone | Tell | Warn | Finished | TakeShards | Commit | Abandon
+)

@@ -12,29 +12,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from amp_runtime.control.actions import Action, Finished, StageDone, Tell, ToWorker
+from amp_runtime.control.actions import Action, Finished, StageDone, TakeShards, Tell, ToWorker
+from amp_runtime.control.checkpoints import Checkpoints, Resume
 from amp_runtime.control.ending import Ending
 from amp_runtime.control.feed import Feed, mean_rows_per_example
 from amp_runtime.control.in_flight import InFlight, Retirement
 from amp_runtime.control.injecting import Injecting
 from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
 from amp_runtime.control.parameters import NodeParameters, check_nodes
+from amp_runtime.control.place import Place, counted
 from amp_runtime.control.predicted import Inbox
 from amp_runtime.control.recovery import FIRST, Generation
 from amp_runtime.control.replicas import Replicas
 from amp_runtime.control.reports import Reports
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stage import Stage
-from amp_runtime.control.stages import Progress, Split, Tally
+from amp_runtime.control.stages import Progress, Split, StageResult, Tally
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import LifecycleError, StallError
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.statistics import ChannelCounts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import Message, Mode
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array
 from amp_runtime.wire.protocol import (
     Acknowledged,
@@ -44,10 +48,12 @@ from amp_runtime.wire.protocol import (
     Linked,
     Parameters,
     Predictions,
+    ReadShards,
     Record,
     Retired,
     SendParameters,
     SetParameters,
+    ShardsWritten,
     Share,
     Status,
     Stop,
@@ -68,7 +74,10 @@ class Controller:
         parameters: {node: {parameter: array}} to begin with; other nodes draw theirs. To
             evaluate, they are those of all nodes that have any.
         generation: of the run; a later one has a controller of its own.
+        resume: a checkpoint to go on from, in place of `parameters`.
+        checkpoint: number of the newest that there is.
     Raises:
+        CheckpointError: `resume` holds no place in a run.
         ParametersError: `parameters` are of a node that has none, or some are missing.
     """
 
@@ -83,6 +92,8 @@ class Controller:
         now: float = 0.0,
         parameters: NodeParameters | None = None,
         generation: Generation = FIRST,
+        resume: Resume | None = None,
+        checkpoint: int = 0,
     ) -> None:
         self.wiring = wiring
         self.settings = settings
@@ -111,6 +122,8 @@ class Controller:
             complete = settings.evaluate is not None
             check_nodes(parameters, wiring.parameterised, all_of_them=complete)
         self._given = parameters
+        self._resume = resume
+        self._place = Place.from_plain(resume.run.numbers["place"]) if resume else None
         first = self._dataset(settings.evaluate or Split.TRAIN)
         mean_rows = mean_rows_per_example(wiring, first) * wiring.batch
         max_rows = settings.max_active_rows or int(4 * settings.max_active_keys * mean_rows) + 1
@@ -120,7 +133,13 @@ class Controller:
         self._next_instance = 0
         self._unsent: list[Retirement] = []
         self._retired_examples = 0
+        self._stages = 0
+        self._after_epoch = (1, 0)
         self._ending = self._ending_from(now)
+        self._checkpoints = Checkpoints(settings.checkpoints, checkpoint, now)
+        self._draining = False
+        self._saved_to_stop = False
+        self._after_saving: Callable[[float], list[Action]] = self._go_on
         self._barrier = 0
         self._flushing_step = False
         self._emptying_inbox = False
@@ -192,6 +211,10 @@ class Controller:
                 )
                 at_barrier = self._life.status is ControllerStatus.BARRIER
                 return [*self._replicas.on_share(record, self._barrier if at_barrier else 0)]
+            case ShardsWritten(worker=worker):
+                self._life.require(ControllerStatus.SAVING, event="shards-written")
+                self._checkpoints.take(record)
+                return self._when_all(worker, now, self._saved)
             case Predictions(worker=worker, node=node):
                 self._life.require(
                     ControllerStatus.RUNNING, ControllerStatus.BARRIER, event="predictions"
@@ -292,6 +315,8 @@ class Controller:
         return self._ask_all(Link([self._generation.incarnation(p) for p in self._peers]))
 
     def _linked(self, now: float) -> list[Action]:
+        if self._resume is not None:
+            return self._read_shards(self._resume)
         learn = self._replicas.average and self.settings.evaluate is None
         if self._given is None and not learn:
             return self._begin(now)
@@ -308,6 +333,8 @@ class Controller:
     def _begin(self, now: float) -> list[Action]:
         self._life.to(ControllerStatus.RUNNING)
         self._ending = self._ending_from(now)
+        if self._place is not None:
+            return self._begin_at(self._place, now)
         if (split := self.settings.evaluate) is not None:
             if not len(self._dataset(split)):
                 self._why = "no examples to evaluate"
@@ -320,26 +347,51 @@ class Controller:
         self._start_stage(Split.TRAIN, 1, now)
         return self._inject(now)
 
+    def _begin_at(self, place: Place, now: float) -> list[Action]:
+        """Go on where a run was."""
+        split, trained = Split(place.split), place.trained
+        self._next_instance, self._retired_examples = place.first_instance, trained
+        self._stages = place.stages
+        assert self._resume is not None
+        self._checkpoints.restore(self._resume.run, trained, place.epoch - 1, now)
+        self._ending = self._ending_from(now - place.seconds)
+        if split is Split.TRAIN and (over := self._ending.over(place.epoch, trained, now)):
+            self._why = over
+            return self._ask_barrier(Barrier(self._barrier + 1))
+        self._start_stage(split, place.epoch, now, place)
+        return self._inject(now)
+
     def _ending_from(self, now: float) -> Ending:
         return Ending(self.settings, len(self._train), len(self._valid), now)
 
-    def _start_stage(self, split: Split, epoch: int, now: float) -> None:
+    def _start_stage(
+        self, split: Split, epoch: int, now: float, place: Place | None = None
+    ) -> None:
+        """Begin a stage, or go on with one in the middle: at `place`."""
         if self._stage is not None:
             self._next_instance = self._stage.feed.end_instance
-        dataset = self._dataset(split)
+        dataset, taken = self._dataset(split), place.taken if place else 0
         training = split is Split.TRAIN and self.settings.evaluate is None
         order = dataset.order(self.settings.seed, epoch) if training else np.arange(len(dataset))
         if training and self.settings.max_examples is not None:
-            order = order[: self.settings.max_examples - self._retired_examples]
+            order = order[: self.settings.max_examples - self._retired_examples + taken]
         self._stage = Stage(
             split,
             epoch,
             Mode.TRAIN if training else Mode.EVALUATE,
-            Feed(self.wiring, dataset, order, self._next_instance, self._generation.left_out),
+            Feed(
+                self.wiring,
+                dataset,
+                order,
+                self._next_instance,
+                self._generation.left_out,
+                taken,
+            ),
             len(dataset),
-            now,
+            now - (place.stage_seconds if place else 0.0),
             dict(self.reports),
-            Tally.since(self.reports),
+            (place and place.tally) or Tally.since(self.reports),
+            place.step_examples if place else 0,
         )
         self._inbox.begin(self._next_instance)
         self._last_progress = now
@@ -379,34 +431,46 @@ class Controller:
             return [*told, *self._ask_barrier(after)]
         if self._setting_parameters:
             self._setting_parameters = False
-            if self._replicas.average and self.settings.evaluate is None:
+            if self._replicas.average and self.settings.evaluate is None and not self._resume:
                 self._replicas.begin()
             return self._begin(now)
         stage = self._stage
+        if self._draining and stage is not None:
+            self._draining = False
+            return self._save(self._place_in(stage, now), self._go_on)
         if self._flushing_step and stage is not None:
             self._flushing_step = False
             stage.step_examples = 0
-            self._life.to(ControllerStatus.RUNNING)
-            return self._inject(now)
+            if self._checkpoints.due(self._retired_examples, now):
+                return self._save(self._place_in(stage, now), self._go_on)
+            return self._go_on(now)
         actions: list[Action] = []
         if stage is not None and self._peer_of_end and not stage.training:
             actions.append(Tell(self._inbox.take(stage.feed.passed)))
         if self._emptying_inbox:
             self._emptying_inbox = False
-            self._life.to(ControllerStatus.RUNNING)
-            return actions + self._inject(now)
-        if stage is not None:
-            result = stage.result(self.reports, now)
-            actions.append(StageDone(result))
-            self._why = self._why or self._ending.reason(result, self._retired_examples, now)
+            return actions + self._go_on(now)
+        if stage is None:
+            return actions + self._stage_over(now)
+        result = stage.result(self.reports, now)
+        actions.append(StageDone(result))
+        self._stages += 1
+        self._why = self._why or self._ending.reason(result, self._retired_examples, now)
+        if place := self._place_behind(stage, result, now):
+            return actions + self._save(place, self._stage_over)
+        return actions + self._stage_over(now)
+
+    def _stage_over(self, now: float) -> list[Action]:
+        """Go on to the next stage, or to the end."""
+        stage = self._stage
         if self._why or self._stop_reason:
             self._life.to(ControllerStatus.COLLECTING)
             self._why = self._stop_reason or self._why
             if not self._parameterised or self.settings.evaluate is not None:
-                return actions + self._finish()
+                return self._finish()
             peers = sorted(set(self._parameterised.values()))
             self._waiting_for = set(peers)
-            return [*actions, *(ToWorker(peer, SendParameters()) for peer in peers)]
+            return [ToWorker(peer, SendParameters()) for peer in peers]
         self._life.to(ControllerStatus.RUNNING)
         assert stage is not None  # else there was a reason to end
         validate = stage.split is Split.TRAIN and len(self._valid) > 0
@@ -414,7 +478,11 @@ class Controller:
             self._start_stage(Split.VALID, stage.epoch, now)
         else:
             self._start_stage(Split.TRAIN, stage.epoch + 1, now)
-        return actions + self._inject(now)
+        return self._inject(now)
+
+    def _go_on(self, now: float) -> list[Action]:
+        self._life.to(ControllerStatus.RUNNING)
+        return self._inject(now)
 
     def _finish(self) -> list[Action]:
         self._life.to(ControllerStatus.FINISHED)
@@ -422,6 +490,84 @@ class Controller:
         stops: list[Action] = [ToWorker(peer, Stop("the run is over")) for peer in self._peers]
         parameters = self._replicas.merged(self._parameters) if self._parameters else {}
         return [*stops, Finished(self._why, parameters, dict(self.reports))]
+
+    # ---- checkpoints
+
+    def save(self, place: Place) -> Saved:
+        """Return what it goes on from at `place`; nothing is in flight."""
+        saved = Saved({"place": place.to_plain()})
+        if self._replicas.average:
+            saved.add("averaging", self._replicas.save())
+        return saved
+
+    def _save(self, place: Place, then: Callable[[float], list[Action]]) -> list[Action]:
+        """Make a checkpoint, and go on."""
+        self._life.to(ControllerStatus.SAVING)
+        self._after_saving = then
+        self._waiting_for = set(self._peers)
+        number = self._checkpoints.begin(self.save(place), place.trained, place.epoch - 1)
+        return [TakeShards(number)]
+
+    def _saved(self, now: float) -> list[Action]:
+        return [self._checkpoints.end(now), *self._after_saving(now)]
+
+    def _place_in(self, stage: Stage, now: float) -> Place:
+        """Return the place of now, in the middle of a stage of training."""
+        self._saved_to_stop = bool(self._stop_reason)
+        return self._place_at(
+            stage.epoch,
+            stage.split,
+            now,
+            first_instance=stage.feed.first_instance,
+            taken=stage.feed.passed,
+            step_examples=stage.step_examples if self._synchronous(stage) else 0,
+            stage_seconds=now - stage.started,
+            counted=counted(stage.tally),
+        )
+
+    def _place_behind(self, stage: Stage, result: StageResult, now: float) -> Place | None:
+        """Return the place behind a stage that is over; None where no checkpoint is due."""
+        if stage.training:
+            left = stage.feed.passed < stage.n_examples
+            self._after_epoch = (stage.epoch, stage.feed.passed) if left else (stage.epoch + 1, 0)
+        if self._checkpoints.rule is None or self._saved_to_stop:
+            return None
+        if self._stop_reason and not stage.training:  # its line will be another then
+            before = {"first_instance": stage.feed.first_instance, "stages": self._stages - 1}
+            return self._place_at(stage.epoch, Split.VALID, now, **before)
+        if stage.training and len(self._valid) and not self._stop_reason:
+            return None
+        due = self._checkpoints.due_behind(result, self._retired_examples, now)
+        if not due and not self._why:
+            return None
+        epoch, taken = self._after_epoch
+        return self._place_at(epoch, Split.TRAIN, now, taken=taken)
+
+    def _place_at(self, epoch: int, split: Split, now: float, **other: Any) -> Place:
+        begun = Place(
+            epoch,
+            split.value,
+            first_instance=self._current_stage().feed.end_instance,
+            trained=self._retired_examples,
+            stages=self._stages,
+            seconds=self._ending.seconds(now),
+        )
+        return replace(begun, **other)
+
+    def _read_shards(self, resume: Resume) -> list[Action]:
+        """Have all nodes go on from their shards, and replicas from what they shared."""
+        assert self._place is not None
+        self._setting_parameters = True
+        actions: list[Action] = []
+        for peer in self._peers:
+            pairs = zip(self.wiring.nodes, self._peer_of, strict=True)
+            shards = [resume.shards[node.name] for node, p in pairs if p == peer]
+            actions.append(ToWorker(peer, ReadShards(resume.folder, shards)))
+        if self._replicas.average:
+            averaging = resume.run.part("averaging")
+            validating = self._place.split == Split.VALID
+            actions += self._replicas.restore(averaging, evaluate=validating)
+        return actions + self._ask_barrier(Barrier(self._barrier + 1))
 
     # ---- injection
 
@@ -432,10 +578,11 @@ class Controller:
         training = stage.training
         stopping = bool(self._stop_reason) or (training and self._ending.time_is_up(now))
         full = self._inbox.n_bytes >= self.settings.most_prediction_bytes
+        saving = training and self._is_to_save(stage, now)
         warming_up = self._warming_up(stage)
         if warming_up and not self.in_flight.instances:
             stage.step_examples = 0
-        while not stopping and not full:
+        while not stopping and not full and not saving:
             n_rows, n_examples = stage.feed.upcoming()
             if not len(n_rows):
                 break
@@ -460,6 +607,10 @@ class Controller:
             return actions
         self.in_flight.assert_drained()
         ended = stopping or not len(stage.feed.upcoming()[0])
+        if saving and (self._stop_reason or not ended):
+            self._draining = True
+            self._replicas.abandon()
+            return actions + self._ask_barrier(Barrier(self._barrier + 1))
         if full and not ended:
             self._emptying_inbox = True
             return actions + self._ask_barrier(Barrier(self._barrier + 1))
@@ -478,6 +629,19 @@ class Controller:
                 resume=not training,
             )
         )
+
+    def _is_to_save(self, stage: Stage, now: float) -> bool:
+        """Whether a checkpoint comes first: one is due, or the run was told to stop.
+
+        In a step of the synchronous schedule it waits for the end of the step, as what is due
+        may depend on the clock, and numbers must not.
+        """
+        if self._checkpoints.rule is None:
+            return False
+        if self._stop_reason:
+            return not self._saved_to_stop
+        due = self._checkpoints.due(self._retired_examples, now)
+        return due and not self._synchronous(stage)
 
     def _synchronous(self, stage: Stage) -> bool:
         return self.settings.schedule is Schedule.SYNCHRONOUS and stage.training

@@ -43,13 +43,17 @@ class Ending:
             )
         if target is not None and target.reached(result.metrics):
             return f"target reached: {target.metric} {result.metrics[target.metric]:.4f}"
-        limit, n = self._limit_reached(n_trained, now), self._settings.max_epochs
+        limit, n = self.limit_reached(n_trained, now), self._settings.max_epochs
         cut = limit and n_trained < n * self._n_train
         if result.epoch >= n and not cut:
             return f"{n} epoch{'s'[: n > 1]} done"
         return limit
 
-    def _limit_reached(self, n_trained: int, now: float) -> str:
+    def seconds(self, now: float) -> float:
+        """Return how long training has gone on."""
+        return now - self._began
+
+    def limit_reached(self, n_trained: int, now: float) -> str:
         """Return which limit has ended training, in words; '' while none has."""
         most = self._settings.max_examples
         if most is not None and n_trained >= most:
@@ -57,6 +61,12 @@ class Ending:
         if self.time_is_up(now):
             return f"max_minutes reached: {self._settings.max_minutes:g} minutes"
         return ""
+
+    def over(self, epoch: int, n_trained: int, now: float) -> str:
+        """Return why there is nothing to train on, from the beginning of `epoch` on; '' if
+        there is."""
+        n = self._settings.max_epochs
+        return f"{n} epoch{'s'[: n > 1]} done" * (epoch > n) or self.limit_reached(n_trained, now)
 
     def time_is_up(self, now: float) -> bool:
         """Whether training may inject no more; what is trained is validated all the same."""

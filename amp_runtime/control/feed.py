@@ -80,10 +80,12 @@ class Feed:
     Args:
         dataset: with float fields in the run's dtype.
         order: int64 [examples]: which examples, in which order.
-        first_instance: number of the first injection.
+        first_instance: number of the first instance.
         left_out: instances that are not injected; their numbers stay free.
+        taken: examples that are behind: of whole instances.
     Attributes:
-        n_left_out: examples of those that were passed over so far.
+        first_instance: as given.
+        n_left_out: examples of instances that are not injected.
     Raises:
         DataError: as `check_lengths`.
     """
@@ -95,15 +97,23 @@ class Feed:
         order: Int64,
         first_instance: int,
         left_out: Collection[int] = (),
+        taken: int = 0,
     ) -> None:
         check_lengths(wiring, dataset)
-        self._left_out = np.array(sorted(left_out), np.int32)
-        self.n_left_out = 0
+        batch, n = wiring.batch, len(order)
+        first_left = (np.array(sorted(left_out), np.int64) - first_instance) * batch
+        first_left = first_left[(first_left >= 0) & (first_left < n)]
+        self._left_out = (first_left // batch + first_instance).astype(np.int32)
+        self.n_left_out = int(np.minimum(n - first_left, batch).sum())
         self._wiring = wiring
         self._dataset = dataset
         self._order = order
-        self._first_instance = self._next_instance = first_instance
-        self._prepared = 0
+        self.first_instance = first_instance
+        self._block_examples = max(batch, BLOCK_EXAMPLES // batch * batch)
+        # Of the block that was begun, all is prepared: what goes together stays the same.
+        self._prepared = n if taken >= n else taken // self._block_examples * self._block_examples
+        self._next_instance = first_instance + self._prepared // batch
+        self._begin = first_instance + taken // batch
         self._block: _Block | None = None
         self._at = 0
 
@@ -120,22 +130,22 @@ class Feed:
     @property
     def end_instance(self) -> int:
         """The number after that of the last instance."""
-        return self._first_instance + -(-len(self._order) // self._wiring.batch)
+        return self.first_instance + -(-len(self._order) // self._wiring.batch)
 
     @property
     def passed(self) -> int:
         """How many examples are behind: taken, or left out."""
         if not len(self.upcoming()[0]):
             return len(self._order)
-        return (self.next_instance - self._first_instance) * self._wiring.batch
+        return (self.next_instance - self.first_instance) * self._wiring.batch
 
     def upcoming(self) -> tuple[Int64, Int32]:
         """Return rows and examples of the next prepared instances; empty at the end."""
         while self._block is None or self._at == len(self._block.instances):
-            if self._prepared == len(self._order):
+            if self._prepared >= len(self._order):
                 return np.zeros(0, np.int64), np.zeros(0, np.int32)
             self._block = self._prepare()
-            self._at = 0
+            self._at = int(np.searchsorted(self._block.instances, self._begin))
         return self._block.n_rows[self._at :], self._block.n_examples[self._at :]
 
     def take(self, k: int) -> Injection:
@@ -166,8 +176,7 @@ class Feed:
 
     def _prepare(self) -> _Block:
         batch = self._wiring.batch
-        n = max(batch, BLOCK_EXAMPLES // batch * batch)
-        examples = self._order[self._prepared : self._prepared + n]
+        examples = self._order[self._prepared : self._prepared + self._block_examples]
         self._prepared += len(examples)
         k = -(-len(examples) // batch)
         instances = np.arange(self._next_instance, self._next_instance + k, dtype=np.int32)
@@ -176,7 +185,6 @@ class Feed:
         if (left_out := np.isin(instances, self._left_out)).any():
             examples = examples[~np.repeat(left_out, np.diff(example_ends))]
             instances, n_examples = instances[~left_out], np.diff(example_ends)[~left_out]
-            self.n_left_out += int(example_ends[-1]) - len(examples)
             example_ends = np.concatenate([[0], np.cumsum(n_examples)])
             k = len(instances)
 

@@ -18,6 +18,8 @@ class ControllerStatus(enum.StrEnum):
     """Instances are injected and retire."""
     BARRIER = "barrier"
     """Nothing is in flight; waiting for every `acknowledged`."""
+    SAVING = "saving"
+    """Nothing is in flight; waiting for every worker's shards of a checkpoint."""
     COLLECTING = "collecting"
     """Waiting for the parameters of every parameterised node."""
     FINISHED = "finished"
@@ -29,8 +31,14 @@ CONTROLLER_TABLE: Mapping[ControllerStatus, frozenset[ControllerStatus]] = {
     ControllerStatus.RUNNING: frozenset({ControllerStatus.BARRIER}),
     # A barrier at which replicas share is followed by another: they know then what came of it.
     ControllerStatus.BARRIER: frozenset(
-        {ControllerStatus.BARRIER, ControllerStatus.RUNNING, ControllerStatus.COLLECTING}
+        {
+            ControllerStatus.BARRIER,
+            ControllerStatus.SAVING,
+            ControllerStatus.RUNNING,
+            ControllerStatus.COLLECTING,
+        }
     ),
+    ControllerStatus.SAVING: frozenset({ControllerStatus.RUNNING, ControllerStatus.COLLECTING}),
     ControllerStatus.COLLECTING: frozenset({ControllerStatus.FINISHED}),
     ControllerStatus.FINISHED: frozenset(),
 }

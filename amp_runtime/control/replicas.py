@@ -24,6 +24,7 @@ from amp_runtime.graph.wiring import NodeSpec, Wiring
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.averaging import Averaging, make_averaging
 from amp_runtime.optim.snapshot import Snapshot
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array
 from amp_runtime.wire.protocol import AskShare, EvaluateWith, GoOn, Share
 
@@ -70,6 +71,13 @@ class _Group(ABC):
     def begin(self) -> None:
         """Learn what all began with, from what they shared at a barrier."""
 
+    def save(self) -> Saved:
+        """Return what it goes on from."""
+        return Saved()
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from what `save` returned."""
+
     def to_evaluate(self) -> list[ToWorker]:
         """Return what tells replicas what to be evaluated with, where that is not what they are."""
         return []
@@ -110,6 +118,14 @@ class _Averaged(_Group):
         begun = self.one_of([self.at_barrier[n].arrays for n in range(len(self.members))])
         self.at_barrier.clear()
         self._scheme = make_averaging(self._options, len(self.members), begun)
+
+    def save(self) -> Saved:
+        return self.scheme.save()
+
+    def restore(self, saved: Saved) -> None:
+        begun = saved.part("centre").arrays
+        self._scheme = make_averaging(self._options, len(self.members), begun)
+        self._scheme.restore(saved)
 
     def shared(self, replica: int, snapshot: Snapshot) -> list[ToWorker]:
         if not self.scheme.together:
@@ -230,6 +246,24 @@ class Replicas:
         """Learn what all began with, from what they shared at a barrier."""
         for group in self._groups.values():
             group.begin()
+
+    def save(self) -> Saved:
+        """Return what they go on from: of each node, what its scheme holds."""
+        saved = Saved()
+        for name, group in self._groups.items():
+            saved.add(name, group.save())
+        return saved
+
+    def restore(self, saved: Saved, *, evaluate: bool) -> Iterator[ToWorker]:
+        """Go on from what `save` returned; yield what replicas are to be told.
+
+        Args:
+            evaluate: whether an evaluation comes next.
+        """
+        for name, group in self._groups.items():
+            group.restore(saved.part(name))
+            if evaluate:
+                yield from group.to_evaluate()
 
     def meet(self, *, evaluate: bool) -> Iterator[ToWorker]:
         """Yield the answers to what all shared at a barrier.

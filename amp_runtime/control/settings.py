@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from amp_runtime.control.checkpoints import CheckpointRule
 from amp_runtime.control.stages import Split, Target
 from amp_runtime.nodes.node import Evaluation
 from amp_runtime.nodes.updates import Schedule
@@ -26,6 +27,7 @@ class ControllerSettings:
         evaluation: whether ends of the graph measure examples, predict, or both.
         most_prediction_bytes: when so many wait to be complete, nothing is injected until
             they are, and handed on.
+        checkpoints: when they are made; None: never.
         start_timeout_s: longest time until the next worker is ready.
         stall_timeout_s: longest time without a retirement or an awaited record.
     """
@@ -45,5 +47,6 @@ class ControllerSettings:
     evaluate: Split | None = None
     evaluation: Evaluation = Evaluation.METRICS
     most_prediction_bytes: int = 64 << 20
+    checkpoints: CheckpointRule | None = None
     start_timeout_s: float = 30.0
     stall_timeout_s: float = 120.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ from amp_runtime.nodes.node import Node
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.statistics import MetricSum, NodeReport
 from amp_runtime.rows.message import Direction, Message, Mode
+from amp_runtime.rows.saved import Saved
 
 
 @dataclass(slots=True)
@@ -34,6 +36,15 @@ class Counters:
         self.batches[direction] += 1
         if direction is Direction.FORWARD and batch.mode is Mode.TRAIN:
             self.train_rows += n_rows
+
+    def save(self) -> Saved:
+        """Return what it goes on from: all but the seconds, which are this process's."""
+        return Saved({name: copy(getattr(self, name)) for name in _GOES_ON})
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from what `save` returned."""
+        for name in _GOES_ON:
+            setattr(self, name, copy(saved.numbers[name]))
 
     def report(self, node: Node, moves: int | None) -> NodeReport:
         """Return the report of `node`.
@@ -63,6 +74,9 @@ class Counters:
             metrics={mode: values for mode, values in metrics.items() if values},
             **_updates(node, moves),
         )
+
+
+_GOES_ON = ("rows", "batches", "sent", "train_rows")
 
 
 def _updates(node: Node, moves: int | None) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from amp_runtime.errors import AmpError, InvariantError, WireError
+from amp_runtime.errors import AmpError, InvariantError, ParametersError, WireError
 from amp_runtime.graph.wiring import Wiring, fields_of
 from amp_runtime.host.arrivals import Arrivals, check_structure
 from amp_runtime.host.counters import Counters
@@ -38,6 +38,7 @@ from amp_runtime.rows.message import (
     Mode,
     Rows,
 )
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.structure import StructureArena
 from amp_runtime.wire.protocol import (
     Acknowledged,
@@ -52,6 +53,7 @@ from amp_runtime.wire.protocol import (
     SendParameters,
     SetParameters,
     Structure,
+    WriteShards,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +61,10 @@ if TYPE_CHECKING:
 
 PREDICTION_BYTES = 256 << 10
 """A node hands on its predictions when they are so large: they are no part of any answer."""
+
+MAY_BE_ODD = ("node/gradients/", "node/remedies/")
+"""What a node saves and need not be finite: no parameter is made of it before it is looked at."""
+OTHER_FORM = "it must be of the same kind, optimizer, compensation and version of amp_runtime"
 
 
 class NodeHost:
@@ -208,6 +214,10 @@ class NodeHost:
                 replies: list[Record] = [*self._replicas.obey(record)]
                 self.working_on = ""
                 return replies
+            case WriteShards():
+                # Sums what is to be summed, so that who goes on does it as one who reads that.
+                self.save()
+                return []
             case SetParameters(node=name, arrays=arrays):
                 self._parameterised(name).set_parameters(arrays)
                 return []
@@ -294,6 +304,8 @@ class NodeHost:
 
     def _barrier(self, record: Barrier) -> Acknowledged:
         self.assert_invariants()
+        # Who goes on from here does as one who begins here.
+        self._queues.begin_round()
         for node in self._in_turn():
             if record.step_examples:
                 node.step_for(record.step_examples)
@@ -319,6 +331,55 @@ class NodeHost:
         except AmpError as error:
             raise error.at(f"rows from node {sender.name!r}") from error.__cause__
         self._enqueue(message)
+
+    # ---- to stop, and to go on
+
+    def save(self) -> dict[str, Saved]:
+        """Return what each node goes on from, by name; nothing is in flight.
+
+        The arrays stand until the next batch or record.
+
+        Raises:
+            InvariantError: rows are queued, stashed, or wait in a join.
+        """
+        self.assert_invariants()
+        found = {}
+        for number, node in self.nodes.items():
+            self.working_on = node.name
+            saved = Saved({"retired_examples": self._retired_examples})
+            saved.add("counters", self._counters[number].save())
+            saved.add("node", node.save())
+            if self._replicas:
+                saved.add("replica", self._replicas.save(node.name))
+            found[node.name] = saved
+        self.working_on = ""
+        return found
+
+    def restore(self, saved: Mapping[str, Saved]) -> None:
+        """Go on from what `save` returned of the same nodes, wherever they were.
+
+        No row has come yet: who is to go back makes a new host, and restores that.
+
+        Args:
+            saved: of all nodes that are here.
+        Raises:
+            ParametersError: a node's is missing, or another's.
+        """
+        for number, node in self.nodes.items():
+            self.working_on = node.name
+            own = saved.get(node.name)
+            if own is None:
+                raise ParametersError(f"nothing is saved of node {node.name!r}", where=node.where)
+            try:
+                self._retired_examples = own.numbers["retired_examples"]
+                self._counters[number].restore(own.part("counters"))
+                node.restore(own.part("node"))
+                if self._replicas:
+                    self._replicas.restore(node.name, own.part("replica"))
+            except KeyError as error:
+                said = f"what is saved of it lacks {error}"
+                raise ParametersError(said, where=node.where, fix=OTHER_FORM) from error
+        self.working_on = ""
 
     # ---- queues
 

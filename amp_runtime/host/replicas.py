@@ -10,6 +10,7 @@ from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.replica import Replica, make_replica
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.snapshot import Snapshot
+from amp_runtime.rows.saved import Saved
 from amp_runtime.wire.protocol import AskShare, Barrier, EvaluateWith, GoOn, Share
 
 
@@ -36,6 +37,16 @@ class HostReplicas:
         """
         replica = self._replicas.get(node)
         return replica.moves if replica else None
+
+    def save(self, node: str) -> Saved:
+        """Return what a replica goes on from beside its node; empty of what is none."""
+        replica = self._replicas.get(node)
+        return replica.save() if replica else Saved()
+
+    def restore(self, node: str, saved: Saved) -> None:
+        """Go on from what `save` returned; the node has been restored before."""
+        if replica := self._replicas.get(node):
+            replica.restore(saved)
 
     def due(self) -> list[Share]:
         """Return what is to be shared now, unasked."""

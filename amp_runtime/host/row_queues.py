@@ -80,6 +80,8 @@ class Queues(Protocol):
 
     def next_batch(self) -> Message | None: ...
 
+    def begin_round(self) -> None: ...
+
 
 class RowQueues:
     """All queues of one worker.
@@ -127,6 +129,10 @@ class RowQueues:
         if self._forward:
             return self._take(self._forward, next(iter(self._forward)))
         return None
+
+    def begin_round(self) -> None:
+        """Begin a round anew: no row waits."""
+        self._way, self._served = Direction.BACKWARD, _BEFORE_ALL
 
     def _next_in_turn(self) -> Message | None:
         if not self:

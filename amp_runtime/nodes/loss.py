@@ -11,6 +11,7 @@ from amp_runtime.nodes.end import End
 from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.statistics import Metrics, MetricSum, add_metrics
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array, ArraySpec, Columns, StateSchema
 
 
@@ -77,6 +78,19 @@ class Loss(End):
     def reset_metrics(self) -> None:
         for metrics in self._metrics.values():
             metrics.clear()
+
+    def save(self) -> Saved:
+        saved = super().save()
+        for mode in Mode:
+            sums = {n: [float(m.total), int(m.count)] for n, m in self._metrics[mode].items()}
+            saved.add(mode.name.lower(), Saved(sums))
+        return saved
+
+    def restore(self, saved: Saved) -> None:
+        super().restore(saved)
+        for mode in Mode:
+            sums = saved.part(mode.name.lower()).numbers
+            self._metrics[mode] = {name: MetricSum(*pair) for name, pair in sums.items()}
 
 
 def check_whole_numbers(option: str, field: str, spec: ArraySpec) -> None:

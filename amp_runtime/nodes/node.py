@@ -24,6 +24,7 @@ from amp_runtime.nodes.statistics import Metrics
 from amp_runtime.nodes.updates import UpdatePolicy
 from amp_runtime.remedies.backward_weights import BackwardWeights
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Answer, Emission, Mode, Payload, Rows
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array, ArraySpec, Columns, Int32, Int64, PortSpec
 from amp_runtime.rows.stash import Stash
 from amp_runtime.rows.structure import StructureArena
@@ -240,6 +241,21 @@ class Node(ABC):
 
     def reset_metrics(self) -> None:
         """Start the metrics anew."""
+
+    def save(self) -> Saved:
+        """Return what the node goes on from after a stop; no row is in flight.
+
+        A kind that learns or counts beside its parameters adds what it needs to that of its
+        base, and takes it back in `restore`: numbers and arrays, see `Saved`.
+        """
+        return Saved()
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from what `save` of such a node returned; this one is as it was made.
+
+        Raises:
+            ParametersError: it was of another node.
+        """
 
     def assert_drained(self) -> None:
         """Assert that nothing is kept: no row is in flight.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from amp_runtime.errors import NodeError, ParametersError, StartError
+from amp_runtime.errors import NodeError, StartError
 from amp_runtime.nodes.generators import node_generator
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
@@ -26,6 +26,7 @@ from amp_runtime.remedies.backward_weights import (
 )
 from amp_runtime.remedies.weight_versions import WeightVersions
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array, Int32, Int64
 
 if TYPE_CHECKING:
@@ -302,24 +303,7 @@ class Parameterised(OneToOne):
         Raises:
             ParametersError: a name, shape or dtype is not that of this node's; names all.
         """
-        faults = [f"has no parameter {name!r}" for name in arrays.keys() - self.parameters.keys()]
-        for name, own in self.parameters.items():
-            given = arrays.get(name)
-            if given is None:
-                faults.append(f"is given no {name!r}")
-            elif (given.dtype, given.shape) != (own.dtype, own.shape):
-                faults.append(
-                    f"is given {name!r} as {given.dtype}{list(given.shape)}, "
-                    f"but has {own.dtype}{list(own.shape)}"
-                )
-        if faults:
-            raise ParametersError(
-                ", ".join(sorted(faults)),
-                where=self.where,
-                fix="the model must be the one that the parameters come from",
-            )
-        for name, own in self.parameters.items():
-            own[...] = arrays[name]  # in place: the optimiser holds the same array
+        Saved(arrays=arrays).fill(self.parameters, self.where)
         self.overwritten()
 
     def overwritten(self) -> None:
@@ -407,6 +391,55 @@ class Parameterised(OneToOne):
                 where=self.where,
                 fix="add to them: into['weight'] += ...",
             )
+
+    def save(self) -> Saved:
+        """Return parameters, what the optimiser keeps, gradients short of an update, counts."""
+        self._turned.clear()  # made anew by who goes on, and by who goes on from this
+        saved = super().save()
+        saved.numbers |= {"version": self.version, "clipped": self.clipped}
+        saved.arrays["staleness"] = self.staleness.counts
+        saved.add("parameters", Saved(arrays=self.parameters))
+        saved.add("optimizer", self.optimizer.save())
+        saved.add("updates", self.updates.save())
+        if self.updates.rows:
+            saved.add("gradients", self._save_gradients())
+        if self.remedies is not None:
+            saved.add("remedies", self.remedies.save())
+        saved.add("weights", self.weights.save())
+        return saved
+
+    def restore(self, saved: Saved) -> None:
+        super().restore(saved)
+        self.version, self.clipped = saved.numbers["version"], saved.numbers["clipped"]
+        self.staleness = Histogram(saved.arrays["staleness"])
+        self.set_parameters(saved.part("parameters").arrays)
+        self.optimizer.restore(saved.part("optimizer"), self.where)
+        self.updates.restore(saved.part("updates"))
+        if self.updates.rows:
+            self._restore_gradients(saved.part("gradients"))
+        if self.remedies is not None:
+            self.remedies.restore(saved.part("remedies"), self.where)
+        self.weights.restore(saved.part("weights"))
+
+    def _save_gradients(self) -> Saved:
+        saved = Saved()
+        for name, gradient in self.gradients.items():
+            if isinstance(gradient, RowSums):
+                taken = gradient.take()
+                gradient.add(taken.rows, taken.values)
+                saved.arrays |= {f"rows@{name}": taken.rows, name: taken.values}
+            else:
+                saved.arrays[name] = gradient
+        return saved
+
+    def _restore_gradients(self, saved: Saved) -> None:
+        dense = Saved()
+        for name, gradient in self._gradients.items():
+            if isinstance(gradient, RowSums):
+                gradient.add(saved.arrays[f"rows@{name}"], saved.arrays[name])
+            else:
+                dense.arrays[name] = saved.arrays[name]
+        dense.fill({n: g for n, g in self._gradients.items() if n in dense.arrays}, self.where)
 
     def on_retired(self, instances: Array, n_examples: Array) -> None:
         """Learn how many rows an example brings; take a step that this makes due."""

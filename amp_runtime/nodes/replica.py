@@ -18,6 +18,7 @@ from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.row_gradients import RowSums
 from amp_runtime.optim.snapshot import Snapshot
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array
 
 
@@ -73,7 +74,7 @@ class AveragedReplica:
         self._shared_version, self._shared_steps = node.version, optimizer.steps
         beside = {}
         if self._optimizer_state == "averaged":
-            beside = {name: array.copy() for name, array in self._kept().items()}
+            beside = {name: array.copy() for name, array in optimizer.save().arrays.items()}
         return Snapshot(self._shared, beside, count, optimizer.steps)
 
     def go_on(self, held: Snapshot) -> None:
@@ -95,18 +96,28 @@ class AveragedReplica:
             case "averaged":
                 # What few updates since have added to it is let go: a mean square plus a
                 # difference might be negative.
-                for name, kept in self._kept().items():
+                for name, kept in optimizer.save().arrays.items():
                     kept[...] = held.beside[name]
                 optimizer.steps += held.steps - self._shared_steps
             case "reset":
                 optimizer.reset()
 
-    def _kept(self) -> dict[str, Array]:
-        return {
-            f"{kept}@{name}": array
-            for name, state in self.node.optimizer.state.items()
-            for kept, array in state.items()
-        }
+    def save(self) -> Saved:
+        """Return what it goes on from; what it shared and got no answer to is news again."""
+        self._pending, self._shared = False, {}
+        return Saved(
+            {
+                "moves": self.moves,
+                "shared_updates": self._shared_updates,
+                "answered_updates": self._answered_updates,
+            }
+        )
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from what `save` returned; the node has been restored before."""
+        numbers = saved.numbers
+        self.moves, self._shared_updates = numbers["moves"], numbers["shared_updates"]
+        self._answered_updates = numbers["answered_updates"]
 
     def evaluate_with(self, arrays: Mapping[str, Array]) -> None:
         """Stand in for the centre, until `resume`."""
@@ -158,6 +169,13 @@ class SummedReplica:
 
     def resume(self) -> None:
         """Nothing was given up."""
+
+    def save(self) -> Saved:
+        """Return nothing: all that it goes on from is the node's."""
+        return Saved()
+
+    def restore(self, saved: Saved) -> None:
+        """Nothing was saved."""
 
 
 Replica = AveragedReplica | SummedReplica

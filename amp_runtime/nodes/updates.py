@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array, Int32
 from amp_runtime.rows.structure import InstanceCounter
 
@@ -142,3 +143,16 @@ class LocalUpdates:
         surplus = 0.0 if threshold - surplus <= _ROUNDING else surplus
         self._count = min(surplus, float(self.rows))
         self.rows = 0
+
+    def save(self) -> Saved:
+        """Return what it goes on from; no instance is in flight, so none is counted apart."""
+        return Saved({name: getattr(self, f"_{name}") for name in _COUNTED} | {"rows": self.rows})
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from what `save` returned."""
+        self.rows = saved.numbers["rows"]
+        for name in _COUNTED:
+            setattr(self, f"_{name}", saved.numbers[name])
+
+
+_COUNTED = ("count", "retired_rows", "retired_examples", "own_examples", "stepped_examples")

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from amp_runtime.optim.snapshot import Snapshot
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array
 
 Arrays = Mapping[str, Array]
@@ -52,6 +53,22 @@ class Averaging(ABC):
         self.options = options
         self.n = n
         self.centre = begin
+
+    def save(self) -> Saved:
+        """Return what it goes on from."""
+        saved = Saved()
+        for name, arrays in self._kept().items():
+            saved.add(name, Saved(arrays=arrays))
+        return saved
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from what `save` returned of such a scheme."""
+        for name in self._kept():
+            setattr(self, name, saved.part(name).arrays)
+
+    def _kept(self) -> Mapping[str, Arrays]:
+        """Return the arrays that it goes on from, by attribute."""
+        return {"centre": self.centre}
 
     @property
     def apart(self) -> bool:
@@ -146,6 +163,9 @@ class BlockMomentum(Averaging):
         super().__init__(options, n, begin)
         self._start = begin
         self._move: dict[str, Array] = {name: 0 * array for name, array in begin.items()}
+
+    def _kept(self) -> Mapping[str, Arrays]:
+        return {**super()._kept(), "_start": self._start, "_move": self._move}
 
     @property
     def apart(self) -> bool:

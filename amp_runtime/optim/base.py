@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from amp_runtime.optim.row_gradients import RowGradient
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array
 
 State = Mapping[str, Array]
@@ -98,6 +99,28 @@ class Optimizer(ABC):
         for state in self.state.values():
             for kept, value in self.initial_state().items():
                 state[kept][...] = value
+
+    def save(self) -> Saved:
+        """Return what it goes on from, beside the parameters."""
+        numbers = {"steps": self.steps, "lr": self.lr, "momentum": self.momentum}
+        return Saved(numbers, self._kept())
+
+    def restore(self, saved: Saved, where: str) -> None:
+        """Go on from what `save` returned.
+
+        Raises:
+            ParametersError: it was another optimiser's, or of other parameters.
+        """
+        saved.fill(self._kept(), where)
+        self.steps, self.lr = saved.numbers["steps"], saved.numbers["lr"]
+        self.momentum = saved.numbers["momentum"]
+
+    def _kept(self) -> dict[str, Array]:
+        return {
+            f"{kept}@{name}": array
+            for name, state in self.state.items()
+            for kept, array in state.items()
+        }
 
     @property
     def rests_at_zero(self) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from amp_runtime.remedies.remedy import Remedies
 from amp_runtime.remedies.running import RunningMean
+from amp_runtime.rows.saved import Saved
 
 if TYPE_CHECKING:
     from amp_runtime.remedies.making import Updating
@@ -32,7 +33,20 @@ class Automatic(Remedies):
     def stepped(self) -> None:
         super().stepped()
         if not self._remedies and self.staleness.mean > ONSET:
-            # Imported here: a worker that is ready has not met any delay, and may never.
-            from amp_runtime.remedies.making import chosen
+            self._choose()
 
-            self._remedies = tuple(chosen(self._updating, self.staleness))
+    def save(self) -> Saved:
+        saved = super().save()
+        saved.numbers["chosen"] = bool(self._remedies)
+        return saved
+
+    def restore(self, saved: Saved, where: str) -> None:
+        if saved.numbers["chosen"]:
+            self._choose()
+        super().restore(saved, where)
+
+    def _choose(self) -> None:
+        # Imported here: a worker that is ready has not met any delay, and may never.
+        from amp_runtime.remedies.making import chosen
+
+        self._remedies = tuple(chosen(self._updating, self.staleness))

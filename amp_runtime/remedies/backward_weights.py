@@ -22,6 +22,7 @@ import numpy as np
 from amp_runtime.errors import InvariantError, NodeError
 from amp_runtime.remedies.weight_versions import WeightVersions, put_together, split
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Mode, Payload, Rows
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array, Int32
 
 
@@ -88,6 +89,13 @@ class LiveWeights:
         Raises:
             InvariantError: rows refer to weights, or copies are held.
         """
+
+    def save(self) -> Saved:
+        """Return what it goes on from; no row is in flight."""
+        return Saved()
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from what `save` returned."""
 
 
 class RecomputedWeights(LiveWeights):
@@ -169,6 +177,14 @@ class StashedWeights(LiveWeights):
                 f"{self.versions.held} copies are held, though nothing is in flight",
                 where=where,
             )
+
+    def save(self) -> Saved:
+        return Saved({"peak": self.versions.peak, "peak_bytes": self.versions.peak_bytes})
+
+    def restore(self, saved: Saved) -> None:
+        # A run may go on with weights stashed that were not before.
+        self.versions.peak = saved.numbers.get("peak", 0)
+        self.versions.peak_bytes = saved.numbers.get("peak_bytes", 0)
 
     @contextmanager
     def _parameters_are(self, arrays: Mapping[str, Array]) -> Iterator[None]:

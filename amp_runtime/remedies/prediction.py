@@ -23,6 +23,7 @@ import numpy as np
 
 from amp_runtime.optim.base import Optimizer
 from amp_runtime.remedies.remedy import Remedy
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array
 
 Horizon = Callable[[], float]
@@ -84,6 +85,12 @@ class _Predicting(Remedy, ABC):
     def stepped(self) -> None:
         self._updates += 1
 
+    def save(self) -> Saved:
+        return Saved({"updates": self._updates, "horizon": self.horizon})
+
+    def restore(self, saved: Saved, where: str) -> None:
+        self._updates, self.horizon = saved.numbers["updates"], saved.numbers["horizon"]
+
     @abstractmethod
     def predict(self, horizon: float) -> Mapping[str, Any] | None:
         """Return the weights so many updates ahead; None: nothing is known of them."""
@@ -118,6 +125,10 @@ class AlongMomentum(_Predicting):
             if name not in tables
         }
         self._tables = tuple(tables)
+
+    def save(self) -> Saved:
+        self.overwritten()  # predicted anew by who goes on, and by who goes on from this
+        return super().save()
 
     def predict(self, horizon: float) -> Mapping[str, Any]:
         optimizer = self._optimizer
@@ -183,3 +194,21 @@ class LastUpdate(_Predicting):
             array *= horizon
             array += own
         return self._copy
+
+    def save(self) -> Saved:
+        saved = super().save()
+        saved.numbers |= {
+            "known": self._known,
+            "asked": self._asked,
+            "ahead": self._ahead is not None,
+        }
+        if self._known or self._ahead is not None:
+            saved.arrays |= self._copy
+        return saved
+
+    def restore(self, saved: Saved, where: str) -> None:
+        super().restore(saved, where)
+        self._known, self._asked = saved.numbers["known"], saved.numbers["asked"]
+        if saved.arrays:
+            saved.fill(self._copy, where)
+        self._ahead = self._copy if saved.numbers["ahead"] else None

@@ -22,6 +22,7 @@ import numpy as np
 from amp_runtime.remedies.running import RunningMean
 from amp_runtime.remedies.weight_versions import put_together
 from amp_runtime.rows.message import Payload
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array, Int32
 
 
@@ -65,6 +66,13 @@ class Remedy:
 
     def overwritten(self) -> None:
         """Learn that the weights are others now, by an update or otherwise."""
+
+    def save(self) -> Saved:
+        """Return what it goes on from; no row is in flight."""
+        return Saved()
+
+    def restore(self, saved: Saved, where: str) -> None:
+        """Go on from what `save` returned; the weights have been restored before."""
 
 
 class Backward(Protocol):
@@ -144,6 +152,21 @@ class Remedies:
     def overwritten(self) -> None:
         for remedy in self._remedies:
             remedy.overwritten()
+
+    def save(self) -> Saved:
+        """Return what they go on from; no row is in flight."""
+        saved = Saved({"dropped": self.dropped})
+        saved.add("staleness", self.staleness.save())
+        for number, remedy in enumerate(self._remedies):
+            saved.add(str(number), remedy.save())
+        return saved
+
+    def restore(self, saved: Saved, where: str) -> None:
+        """Go on from what `save` returned of the same remedies; the weights are restored."""
+        self.dropped = saved.numbers["dropped"]
+        self.staleness.restore(saved.part("staleness"))
+        for number, remedy in enumerate(self._remedies):
+            remedy.restore(saved.part(str(number)), where)
 
     def backpropagate(
         self, kept: Payload, versions: Int32, gradient: Payload, wants_input: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Int32
 
 _REMEMBERED = 0.9
@@ -33,3 +34,15 @@ class RunningMean:
         self._weight = _REMEMBERED * self._weight + 1
         self.mean += (self._sum / self._rows - self.mean) / self._weight
         self._rows = self._sum = 0
+
+    def save(self) -> Saved:
+        """Return what it goes on from."""
+        return Saved(
+            {"mean": self.mean, "weight": self._weight, "rows": self._rows, "sum": self._sum}
+        )
+
+    def restore(self, saved: Saved) -> None:
+        """Go on from what `save` returned."""
+        numbers = saved.numbers
+        self.mean, self._weight = numbers["mean"], numbers["weight"]
+        self._rows, self._sum = numbers["rows"], numbers["sum"]

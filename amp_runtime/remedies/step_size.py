@@ -6,6 +6,7 @@ import numpy as np
 
 from amp_runtime.remedies.remedy import Remedy
 from amp_runtime.remedies.running import RunningMean
+from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array, Int32
 
 
@@ -53,3 +54,9 @@ class Annealed(Remedy):
 
     def stepped(self) -> None:
         self._updates += 1
+
+    def save(self) -> Saved:
+        return Saved({"updates": self._updates})
+
+    def restore(self, saved: Saved, where: str) -> None:
+        self._updates = saved.numbers["updates"]

@@ -71,6 +71,9 @@ class ReplayQueues:
         self._next = []
         return merge(parts)
 
+    def begin_round(self) -> None:
+        """Do nothing: what comes next, the trace says."""
+
     def missing(self) -> str:
         """Say which rows of the expected batch are not there: their states, or their slots."""
         told = [np.frombuffer(identity, np.int32).tolist() for identity in self._missing]

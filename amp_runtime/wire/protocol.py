@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -160,6 +160,32 @@ class Predictions(FromWorker, verb="predictions"):
                 refuse(what, list(array.shape), f"[{len(state)}, ...]")
 
 
+class Shard(NamedTuple):
+    """A file of a checkpoint: what one node goes on from.
+
+    Attributes:
+        finite: whether all its floats are.
+    """
+
+    node: str
+    n_bytes: Count
+    sha256: str
+    finite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsWritten(FromWorker, verb="shards-written"):
+    """A worker has written the shards of its nodes.
+
+    Attributes:
+        failure: why it could not, in words; '': it could.
+    """
+
+    checkpoint: Count
+    shards: list[Shard]
+    failure: str
+
+
 @dataclass(frozen=True, slots=True)
 class Fault(FromWorker, verb="fault"):
     """A worker cannot go on: the error, and the end of its traceback.
@@ -297,6 +323,22 @@ class EvaluateWith(FromController, verb="evaluate-with"):
 
     node: str
     arrays: Arrays
+
+
+@dataclass(frozen=True, slots=True)
+class WriteShards(FromController, verb="write-shards"):
+    """Write a shard for each of your nodes into `folder`; no row is in flight."""
+
+    checkpoint: Count
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadShards(FromController, verb="read-shards"):
+    """Go on from these shards in `folder`; the next barrier acknowledges it."""
+
+    folder: str
+    shards: list[Shard]
 
 
 @dataclass(frozen=True, slots=True)
