@@ -374,9 +374,16 @@ def _warnings(prepared: Prepared) -> list[str]:
             f"an instance is at one replica of a node, and max_active_keys is {keys}, so some "
             f"replicas are always idle: {', '.join(idle.values())}"
         )
+    delayed = [n.ir_name for n in updating if n.training["delay"] != 0]
+    if delayed and training:
+        found.append(
+            "delay: these nodes compute with weights of past updates, on purpose: "
+            f"{', '.join(dict.fromkeys(delayed))}"
+        )
     if training and prepared.settings.schedule is Schedule.SYNCHRONOUS:
         idle_keys = {
-            "compensation": any(isinstance(n.training["compensation"], Mapping) for n in updating),
+            "compensation": not delayed
+            and any(isinstance(n.training["compensation"], Mapping) for n in updating),
             "warm_up_examples": prepared.settings.warm_up_examples > 0,
         }
         found += [

@@ -61,7 +61,7 @@ def made(kind: str, options: Any, shapes: Any, which: BackwardWeights) -> Any:
     )
     payload = {name: np.zeros((ROWS, *shape), dtype) for name, shape in shapes.items()}
     node.forward("x", Rows(np.zeros((ROWS, 3), np.int32), payload, 1), Mode.TRAIN)
-    node.weights.before_step()
+    node.before_overwriting()
     return node
 
 

@@ -576,7 +576,7 @@ def claim_stale_rows_count_by_their_share_and_are_answered_in_full(case: Case) -
         trial = Trial(case, training={"backward_weights": which, "compensation": compensation})
         for instance, updates in ((1, 4), (2, 2), (3, 0)):
             trial.send(sent[instance])
-            trial.node.weights.before_step()
+            trial.node.before_overwriting()
             trial.node.version += updates  # whose steps were 0
         trial.answer()
         total = {name: np.zeros_like(g) for name, g in trial.gradients.items()}

@@ -15,10 +15,11 @@ from typing import Annotated, Any
 import numpy as np
 from annotated_types import Ge, Lt
 
-from amp_runtime.nodes.generators import node_generator
+from amp_runtime.nodes.generators import node_key
 from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.one_to_one import OneToOne
 from amp_runtime.nodes.schema_checks import only_floats
+from amp_runtime.rows.hashing import STEP, hashed, mixed
 from amp_runtime.rows.message import Mode, Payload, Rows
 from amp_runtime.rows.spec import Array, Int32, PortSpec
 
@@ -42,7 +43,7 @@ class Dropout(OneToOne):
 
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
-        self._key = mask_key(context.seed, context.name)
+        self._key = node_key(context.seed, context.name)
         self._arrays = context.inputs["x"].arrays
         self._scale = np.dtype(context.dtype).type(1 / (1 - self.options.rate))
 
@@ -72,11 +73,6 @@ class Dropout(OneToOne):
         return masked
 
 
-def mask_key(seed: int, name: str) -> Array:
-    """Return what a node's masks depend on beside the state: uint64 [1]."""
-    return node_generator(seed, name).integers(0, 2**64, 1, np.uint64)
-
-
 def keep_mask(key: Array, state: Int32, n: int, rate: float) -> Array:
     """Return a mask bool [rows, n], true with probability 1 - rate.
 
@@ -86,25 +82,9 @@ def keep_mask(key: Array, state: Int32, n: int, rate: float) -> Array:
     Args:
         key: of `mask_key`.
         state: int32 [rows, columns].
-    Source: the generator is SplitMix64: Steele, Lea, Flood, OOPSLA 2014.
     """
-    seeds = np.broadcast_to(key, (len(state),))
-    for column in state.T:
-        seeds = _mixed(seeds + column.astype(np.uint64))
-    words = seeds[:, np.newaxis] + np.arange(1, (n + 1) // 2 + 1, dtype=np.uint64) * _STEP
-    bits = _mixed(words).view(np.uint32)[:, :n]
+    seeds = hashed(key, state.T)
+    words = seeds[:, np.newaxis] + np.arange(1, (n + 1) // 2 + 1, dtype=np.uint64) * STEP
+    bits = mixed(words).view(np.uint32)[:, :n]
     kept: Array = bits >= np.uint32(int(rate * 2**32))
     return kept
-
-
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-
-
-def _mixed(words: Array) -> Array:
-    """Return hashes of uint64 `words`, in their memory: SplitMix64's output function."""
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words

@@ -31,6 +31,7 @@ from amp_runtime.checking.rules import (
     shown,
 )
 from amp_runtime.config.yaml_reader import Document, read_file, write_text
+from amp_runtime.delay.options import MOST_DELAY
 from amp_runtime.graph.training_options import MOST_REPLICAS
 
 MAX_S = 86_400.0
@@ -39,6 +40,7 @@ MAX_BATCH = 1_000_000
 OPTIMIZER_FORM = "{name: adam, lr: 0.001}"
 LR_SCHEDULE_FORM = "{name: cosine, over: 1000000}, examples"
 CLIP_FORM = "{norm: 1.0}"
+DELAY_FORM = "{name: random, low: 0, high: 8}"
 COMPENSATION_FORM = "{predict: linear}"
 INITIALIZER_FORM = "{name: normal, std: 0.01}"
 
@@ -66,6 +68,7 @@ Count: TypeAlias = Annotated[int, Field(ge=1)]
 AutoOrCount: TypeAlias = Literal["auto"] | Count
 EpochOrCount: TypeAlias = Literal["epoch"] | Count
 BackwardWeightsOption: TypeAlias = Literal["live", "stashed", "recompute"]
+DelayOption: TypeAlias = Annotated[int, Field(ge=0, le=MOST_DELAY)] | dict[str, Any]
 CompensationOption: TypeAlias = Literal["auto", "none"] | dict[str, Any]
 ClipOption: TypeAlias = Literal["none"] | dict[str, Any]
 InitializerOption: TypeAlias = str | dict[str, Any]
@@ -217,6 +220,16 @@ class TrainingSection(Section):
             "kept it; stashed: those of its forward; recompute: those of now, by a forward anew"
         ),
     ] = "live"
+    delay: Annotated[
+        DelayOption,
+        key(
+            "made on purpose, to study it: rows are computed with a node's weights of so many "
+            "updates ago; or {name: random, low: 0, high: 8}, {name: geometric, mean: 4, high: "
+            "16}",
+            unit="updates",
+            form=DELAY_FORM,
+        ),
+    ] = 0
     compensation: Annotated[
         CompensationOption,
         key(
@@ -314,6 +327,10 @@ class NodeSection(OpenSection):
     ] = None
     backward_weights: Annotated[
         BackwardWeightsOption | None, key("instead of training.backward_weights")
+    ] = None
+    delay: Annotated[
+        DelayOption | None,
+        key("instead of training.delay", unit="updates", form=DELAY_FORM),
     ] = None
     compensation: Annotated[
         CompensationOption | None,

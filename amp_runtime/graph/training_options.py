@@ -21,6 +21,7 @@ DEFAULT_TRAINING: Mapping[str, Any] = {
     "clip": "none",
     "initializer": "own",
     "backward_weights": "live",
+    "delay": 0,
     "compensation": "auto",
     "update_every": 100,
     "min_update_frequency": "auto",
@@ -144,6 +145,20 @@ def _check_backward_weights(value: Any) -> _Checked:
     return value, [] if value in names else [wrong]
 
 
+def _check_delay(value: Any) -> _Checked:
+    # Imported here: as below.
+    from amp_runtime.delay.options import DELAYS, MOST_DELAY
+
+    if isinstance(value, Mapping):
+        return _check_named(value, "delay", DELAYS)
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_DELAY
+    said = (
+        f"must be a whole number of updates (0 to {MOST_DELAY}), or a mapping as "
+        f"{{name: random, low: 0, high: 8}}, not {shown(value)}"
+    )
+    return value, [] if is_count else [Problem((), said)]
+
+
 def _check_compensation(value: Any) -> _Checked:
     # Imported here: as below.
     from amp_runtime.remedies.options import Compensation
@@ -232,6 +247,7 @@ _CHECKS: Mapping[str, Callable[[Any], _Checked]] = {
     "clip": _check_clip,
     "initializer": _check_initializer,
     "backward_weights": _check_backward_weights,
+    "delay": _check_delay,
     "compensation": _check_compensation,
     "update_every": _check_count,
     "min_update_frequency": _check_frequency,

@@ -93,6 +93,8 @@ def _updates(node: Node, moves: int | None) -> dict[str, Any]:
     }
     if node.remedies is not None:
         updates |= {"dropped": node.remedies.dropped, "horizon": node.remedies.horizon}
+    if node.delay is not None:
+        updates["delay_bytes"] = node.delay.n_bytes
     if (versions := node.weights.versions) is not None:
         updates |= {
             "weight_copies_peak": versions.peak,

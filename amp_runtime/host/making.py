@@ -112,6 +112,7 @@ def _context(
         clip=training["clip"],
         initializer=training["initializer"],
         backward_weights=BackwardWeights(training["backward_weights"]),
+        delay=training["delay"],
         compensation=training["compensation"],
     )
 

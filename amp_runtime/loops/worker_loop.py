@@ -239,6 +239,8 @@ class WorkerLoop:
                     "weight_copies_peak": node.weight_copies_peak,
                     "weight_copies_peak_bytes": node.weight_copies_peak_bytes,
                 }
+            if node.delay_bytes is not None:
+                values["delay_bytes"] = node.delay_bytes
             for mode, metrics in node.metrics.items():
                 values |= {f"{mode}_{n}_sum": metric.total for n, metric in metrics.items()}
             epoch = {"epoch": barrier.epoch} if barrier.epoch else {}

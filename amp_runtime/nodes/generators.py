@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from amp_runtime.rows.spec import Array
+
 if TYPE_CHECKING:
     from numpy.random import Generator
 
@@ -15,6 +19,11 @@ def node_generator(seed: int, name: str) -> Generator:
     from numpy.random import default_rng
 
     return default_rng([seed, *name.encode()])
+
+
+def node_key(seed: int, name: str) -> Array:
+    """Return what hashes of rows of node `name` depend on beside the rows: uint64 [1]."""
+    return node_generator(seed, name).integers(0, 2**64, 1, np.uint64)
 
 
 def import_numpy_random() -> None:

@@ -72,6 +72,7 @@ class NodeContext:
         clip: `none`, or the options of a `Clip`.
         initializer: `own`, or what `initial_values` takes.
         backward_weights: which weights `backpropagate` is given.
+        delay: updates by which rows are delayed on purpose, or the options of one of `DELAYS`.
         compensation: `auto`, `none`, or the options of a `Compensation`.
     """
 
@@ -93,6 +94,7 @@ class NodeContext:
     clip: Mapping[str, Any] | Literal["none"] = "none"
     initializer: Mapping[str, Any] | Literal["own"] = "own"
     backward_weights: BackwardWeights = BackwardWeights.LIVE
+    delay: int | Mapping[str, Any] = 0
     compensation: Mapping[str, Any] | Literal["auto", "none"] = "none"
     ir_name: str = ""
 

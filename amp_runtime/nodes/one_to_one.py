@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from amp_runtime.errors import NodeError, StartError
-from amp_runtime.nodes.generators import node_generator
+from amp_runtime.nodes.generators import node_generator, node_key
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.terms import Terms
@@ -30,6 +30,7 @@ from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array, Int32, Int64
 
 if TYPE_CHECKING:
+    from amp_runtime.delay.injected import InjectedDelay
     from amp_runtime.remedies.remedy import Remedies
 
 _MAPPINGS = (dict, Mapping)  # the first is asked first, and faster
@@ -149,8 +150,8 @@ class Parameterised(OneToOne):
     where a product of rows and a parameter is `self.product(x, parameter)`, its gradient
     `self.product_back(dy, name)`, and `self.terms` keeps what `add_gradients` needs. `compute`
     is given the weights of now in `self.parameters`, and `backpropagate` those that
-    `backward_weights` says. Each row keeps the version at its forward, so the staleness of its
-    gradient is known exactly.
+    `backward_weights` says. Each row keeps the version that it was computed with, so the
+    staleness of its gradient is known exactly.
     """
 
     parameterised = True
@@ -185,7 +186,9 @@ class Parameterised(OneToOne):
         self.version = 0
         self.staleness = Histogram()
         self.weights = self._make_weights(context.backward_weights)
+        self.delay = self._make_delay(context.delay)
         self.remedies = self._make_remedies(context.compensation)
+        self._past: int | None = None
         self._lineages: list[Int32] = []
         self._unsummed = 0
         self._evaluating = False
@@ -266,11 +269,23 @@ class Parameterised(OneToOne):
             case BackwardWeights.LIVE:
                 return LiveWeights(self)
 
+    def _make_delay(self, option: int | Mapping[str, Any]) -> InjectedDelay | None:
+        if option == 0:
+            return None
+        # Imported here: most nodes have only the delay that comes by itself.
+        from amp_runtime.delay.draws import make_delays
+        from amp_runtime.delay.injected import InjectedDelay
+
+        # Of the IR node: replicas change no instance's delay.
+        key = node_key(self.context.seed, self.context.ir_name or self.name)
+        return InjectedDelay(make_delays(option, key, self.where))
+
     def _make_remedies(
         self, options: Mapping[str, Any] | Literal["auto", "none"]
     ) -> Remedies | None:
-        # The synchronous schedule has no delay.
-        if options == "none" or self.updates.policy.schedule is Schedule.SYNCHRONOUS:
+        # The synchronous schedule has no delay but one that is injected.
+        synchronous = self.updates.policy.schedule is Schedule.SYNCHRONOUS
+        if options == "none" or (synchronous and self.delay is None):
             return None
         # Imported here: a worker has what its nodes ask for.
         if options == "auto":
@@ -304,7 +319,16 @@ class Parameterised(OneToOne):
             ParametersError: a name, shape or dtype is not that of this node's; names all.
         """
         Saved(arrays=arrays).fill(self.parameters, self.where)
+        if self.delay is not None:
+            self.delay.forget()
         self.overwritten()
+
+    def before_overwriting(self) -> None:
+        """Keep the weights of this version, if rows in flight or to come need them."""
+        copy = None
+        if self.delay is not None:
+            copy = self.delay.keep(self.version, self.forward_parameters)
+        self.weights.before_step(copy)
 
     def overwritten(self) -> None:
         """Learn that the parameters are others now: forget what was made of them."""
@@ -314,26 +338,39 @@ class Parameterised(OneToOne):
 
     @property
     def forward_parameters(self) -> Mapping[str, Any]:
-        """What rows of this version are computed with in training."""
+        """What rows of this version are computed with in training, if no delay is injected."""
         return self._live if self.remedies is None else self.remedies.ahead()
 
     def forward(self, port: str, rows: Rows, mode: Mode) -> Sequence[Emission | Answer]:
-        if self.remedies is None or mode is Mode.EVALUATE:
+        if mode is Mode.EVALUATE or (self.remedies is None and self.delay is None):
             return super().forward(port, rows, mode)
-        ahead = self.forward_parameters
-        if ahead is self._live:
-            return super().forward(port, rows, mode)
-        self.parameters = dict(ahead)
+        if self.delay is None:
+            return self._forward_with(self.version, port, rows)
+        found: list[Emission | Answer] = []
+        for version, part in self.delay.split(rows, self.version):
+            found += self._forward_with(version, port, part)
+        return found
+
+    def _forward_with(self, version: int, port: str, rows: Rows) -> Sequence[Emission | Answer]:
+        """Handle rows of training that are computed with the weights of `version`."""
+        if self.delay is None or version == self.version:
+            weights = self.forward_parameters
+        else:
+            weights = self.delay.at(version)
+        if weights is self._live:
+            return super().forward(port, rows, Mode.TRAIN)
+        self.parameters, self._past = dict(weights), version
         try:
-            return super().forward(port, rows, mode)
+            return super().forward(port, rows, Mode.TRAIN)
         finally:
-            self.parameters = self._live
+            self.parameters, self._past = self._live, None
 
     def to_keep(self, rows: Rows, saved: Payload) -> Payload:
+        version = self.version if self._past is None else self._past
         lineage = np.empty((len(rows), 2), np.int32)
-        lineage[:, 0] = self.version
+        lineage[:, 0] = version
         lineage[:, 1] = rows.state[:, 0]
-        return {"lineage": lineage, **self.weights.to_keep(rows, saved)}
+        return {"lineage": lineage, **self.weights.to_keep(rows, saved, version)}
 
     def differentiate(self, kept: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
         lineage = kept["lineage"]
@@ -405,6 +442,8 @@ class Parameterised(OneToOne):
             saved.add("gradients", self._save_gradients())
         if self.remedies is not None:
             saved.add("remedies", self.remedies.save())
+        if self.delay is not None:
+            saved.add("delay", self.delay.save())
         saved.add("weights", self.weights.save())
         return saved
 
@@ -419,6 +458,8 @@ class Parameterised(OneToOne):
             self._restore_gradients(saved.part("gradients"))
         if self.remedies is not None:
             self.remedies.restore(saved.part("remedies"), self.where)
+        if self.delay is not None:
+            self.delay.restore(saved.part("delay"), self.parameters, self.where)
         self.weights.restore(saved.part("weights"))
 
     def _save_gradients(self) -> Saved:
@@ -474,7 +515,7 @@ class Parameterised(OneToOne):
         if self.clip is not None:
             self.clipped += self.clip.apply(arrays)
         factor, momentum = self.lr_schedule.at(self.updates.examples), 0.0
-        self.weights.before_step()
+        self.before_overwriting()
         if self.remedies is not None:
             factor *= self.remedies.lr_factor()
             momentum = self.remedies.momentum()

@@ -80,7 +80,7 @@ class AveragedReplica:
     def go_on(self, held: Snapshot) -> None:
         """Put `held` in the place of what was shared."""
         node, optimizer = self.node, self.node.optimizer
-        node.weights.before_step()  # rows in flight may need the weights that are overwritten
+        node.before_overwriting()  # rows in flight may need these weights
         unchanged = node.version == self._shared_version
         self._answered_updates = self._shared_updates
         for name, own in node.parameters.items():

@@ -98,6 +98,7 @@ class NodeReport:
         weight_copies_peak: past versions of its weights that were held at once, at most;
             None unless backward_weights is stashed.
         weight_copies_peak_bytes: what they took.
+        delay_bytes: memory of the past weights that an injected delay needs; None: none is.
     """
 
     rows_forward: Count = 0
@@ -122,6 +123,7 @@ class NodeReport:
     averagings: int | None = None
     weight_copies_peak: int | None = None
     weight_copies_peak_bytes: Count = 0
+    delay_bytes: int | None = None
 
     @property
     def batches(self) -> int:

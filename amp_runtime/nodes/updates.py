@@ -62,6 +62,7 @@ class LocalUpdates:
         self._retired_examples = 0
         self._own_examples = 0
         self._stepped_examples = 0
+        self._step_examples = 0
 
     @property
     def examples(self) -> int:
@@ -77,6 +78,8 @@ class LocalUpdates:
     @property
     def examples_per_update(self) -> float:
         """Examples, anybody's, that retire from one update to the next; 0 if unknown."""
+        if self.policy.schedule is Schedule.SYNCHRONOUS:
+            return float(self._step_examples)
         frequency = self.policy.min_update_frequency
         if frequency == "auto":
             own = float(self.policy.update_every)
@@ -106,6 +109,7 @@ class LocalUpdates:
     def synchronous_step_done(self, n_examples: int) -> None:
         """Learn that all nodes have stepped for `n_examples`, this one perhaps without rows."""
         self._stepped_examples += n_examples
+        self._step_examples = max(self._step_examples, n_examples)  # an epoch's last is smaller
 
     def due(self) -> float | None:
         """Return the divisor of a step that is due now, or None."""
@@ -155,4 +159,11 @@ class LocalUpdates:
             setattr(self, f"_{name}", saved.numbers[name])
 
 
-_COUNTED = ("count", "retired_rows", "retired_examples", "own_examples", "stepped_examples")
+_COUNTED = (
+    "count",
+    "retired_rows",
+    "retired_examples",
+    "own_examples",
+    "stepped_examples",
+    "step_examples",
+)

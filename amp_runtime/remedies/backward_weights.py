@@ -58,8 +58,13 @@ class LiveWeights:
         self.node = node
         self.versions: WeightVersions | None = None
 
-    def to_keep(self, rows: Rows, saved: Payload) -> Payload:
-        """Return what to keep of rows at their forward, of which `compute` said `saved`."""
+    def to_keep(self, rows: Rows, saved: Payload, version: int) -> Payload:
+        """Return what to keep of rows at their forward, of which `compute` said `saved`.
+
+        Args:
+            version: of the weights that they were computed with, which the node still has in
+                its `parameters`.
+        """
         return saved
 
     def backpropagate(
@@ -80,8 +85,13 @@ class LiveWeights:
     def answered(self, versions: Int32) -> None:
         """Note that rows of these versions [rows] will be asked for no more."""
 
-    def before_step(self) -> None:
-        """Do what must be done before the weights are overwritten."""
+    def before_step(self, copy: Mapping[str, Array] | None) -> None:
+        """Do what must be done before the weights are overwritten.
+
+        Args:
+            copy: of what rows of this version were computed with, which stays as it is; None:
+                nobody has made one.
+        """
 
     def assert_drained(self, where: str) -> None:
         """Assert that nothing is held: no row is in flight.
@@ -101,7 +111,7 @@ class LiveWeights:
 class RecomputedWeights(LiveWeights):
     """The weights of now, for all: the forward is computed again."""
 
-    def to_keep(self, rows: Rows, saved: Payload) -> Payload:
+    def to_keep(self, rows: Rows, saved: Payload, version: int) -> Payload:
         # A kind's forward may depend on the state; an array may have any name.
         return {"state": rows.state} | {f"x.{name}": x for name, x in rows.payload.items()}
 
@@ -131,8 +141,10 @@ class StashedWeights(LiveWeights):
         self._where = where
         self.versions = versions
 
-    def to_keep(self, rows: Rows, saved: Payload) -> Payload:
-        self.versions.refer(self.node.version, len(rows))
+    def to_keep(self, rows: Rows, saved: Payload, version: int) -> Payload:
+        self.versions.refer(version, len(rows))
+        if version != self.node.version:  # a past one, injected: a copy that stays as it is
+            self.versions.keep(version, self.node.parameters, is_copy=True)
         return saved
 
     def backpropagate(
@@ -167,8 +179,9 @@ class StashedWeights(LiveWeights):
     def answered(self, versions: Int32) -> None:
         self.versions.release(versions)
 
-    def before_step(self) -> None:
-        self.versions.keep(self.node.version, self.node.forward_parameters)
+    def before_step(self, copy: Mapping[str, Array] | None) -> None:
+        weights = self.node.forward_parameters if copy is None else copy
+        self.versions.keep(self.node.version, weights, is_copy=copy is not None)
 
     def assert_drained(self, where: str) -> None:
         if self.versions.rows or self.versions.held:

@@ -54,12 +54,19 @@ class WeightVersions:
         if n_rows:
             self._rows[version] = self._rows.get(version, 0) + n_rows
 
-    def keep(self, version: int, live: Mapping[str, Array]) -> None:
-        """Copy `version`, which is still `live`, if rows refer to it."""
+    def keep(self, version: int, weights: Mapping[str, Array], *, is_copy: bool = False) -> None:
+        """Keep the weights of `version`, if rows refer to it.
+
+        Args:
+            weights: those of now, about to be overwritten, of which a copy is made.
+            is_copy: nobody will overwrite them: they are kept as they are.
+        """
         if self.names and version in self._rows:
-            self._copies[version] = {name: live[name].copy() for name in self.names}
+            self._copies[version] = {
+                name: weights[name] if is_copy else weights[name].copy() for name in self.names
+            }
             self.peak = max(self.peak, self.held)
-            one_bytes = sum(live[name].nbytes for name in self.names)
+            one_bytes = sum(weights[name].nbytes for name in self.names)
             self.peak_bytes = self.peak * one_bytes
 
     def at(self, version: int, live: Mapping[str, Array]) -> Mapping[str, Array]:

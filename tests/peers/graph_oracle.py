@@ -22,11 +22,16 @@ from torch.nn import functional
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.graph import POSITION, PerExample
 from amp_runtime.graph.wiring import CONTROLLER_NODE, InputSpec, NodeSpec, Wiring
+from amp_runtime.nodes.generators import node_key
 from tests.peers.torch_models import peer_of
-from workers.dropout import keep_mask, mask_key
+from workers.dropout import keep_mask
 
 Parameters = Mapping[str, Mapping[str, np.ndarray]]
 State = dict[str, int]
+
+
+Delay = Callable[[str, int, int], int]
+"""(node, steps so far, instance): see `train_steps`."""
 
 
 @dataclass(frozen=True)
@@ -164,12 +169,15 @@ def train_steps(
     examples: Dataset,
     steps: Sequence[Sequence[tuple[int, int, int]]],
     seed: int,
+    delay: Delay = lambda node, version, instance: 0,
 ) -> Parameters:
     """Take a step on the mean loss of each of `steps`, each node by an optimiser of its own.
 
     Args:
         steps: of each example of a step its number in `examples`, its instance, and its
             number within that.
+        delay: steps since the parameters that a node's gradient is taken at; before there
+            were as many, at the first.
     Returns:
         The parameters.
     """
@@ -183,13 +191,30 @@ def train_steps(
         if node.parameterised:
             cls, options = peer_of(node.training["optimizer"], lazy=node.name in lazy)
             steppers.append(cls(tensors[node.name].values(), **options))
-    for step in steps:
-        for stepper in steppers:
-            stepper.zero_grad()
+    past: list[dict[str, dict[str, torch.Tensor]]] = []
+    for version, step in enumerate(steps):
+        past.append(
+            {
+                node: {
+                    name: tensor.detach().clone().requires_grad_() for name, tensor in some.items()
+                }
+                for node, some in tensors.items()
+            }
+        )
         for number, *born in step:
             chosen = np.array([number])
             fields = {name: examples.gather(name, chosen).values for name in examples.fields}
-            (Walk(tensors, fields, seed, born).through(wiring) / len(step)).backward()
+            used = {
+                node: past[max(version - delay(node, version, born[0]), 0)][node]
+                for node in tensors
+            }
+            (Walk(used, fields, seed, born).through(wiring) / len(step)).backward()
+        for node, some in tensors.items():
+            for name, tensor in some.items():
+                found = [of[node][name].grad for of in past if of[node][name].grad is not None]
+                tensor.grad = sum(found[1:], found[0]) if found else None
+                for of in past:
+                    of[node][name].grad = None
         for table in (tensors[node]["table"] for node in lazy):
             table.grad = table.grad.to_sparse(1)
         for stepper in steppers:
@@ -275,7 +300,7 @@ def dropout(walk: Walk, node: NodeSpec, port: str, row: Row) -> Leaving:
     state = {**dict(zip(("instance", "example"), walk.born, strict=True)), **row.state}
     values = np.array([[state[column] for column in columns]], np.int32)
     rate = node.options["rate"]
-    mask = keep_mask(mask_key(walk.seed, node.name), values, row.x.numel(), rate)
+    mask = keep_mask(node_key(walk.seed, node.name), values, row.x.numel(), rate)
     return [("y", row.become(row.x * torch.tensor(mask.reshape(row.x.shape)) / (1 - rate)))]
 
 

@@ -131,6 +131,7 @@ def test_nodes_get_the_training_defaults_and_only_what_was_set_for_them(load):
         "clip": "none",
         "initializer": "own",
         "backward_weights": "live",
+        "delay": 0,
         "compensation": "auto",
         "update_every": 100,
         "min_update_frequency": "auto",

@@ -9,8 +9,9 @@ import pytest
 from kinds import OWN, floats, make, only, rows, slots, spec
 
 from amp_runtime.errors import BadOptionError
+from amp_runtime.nodes.generators import node_key
 from amp_runtime.rows.message import Mode
-from workers.dropout import keep_mask, mask_key
+from workers.dropout import keep_mask
 
 RATES = (0.1, 0.5, 0.9)
 SIGMAS = 5
@@ -24,7 +25,7 @@ def states(n_instances=40, n_examples=5, n_steps=20):
 
 
 def mask(rate, n=64, seed=0, name="dropout-1", state=None):
-    return keep_mask(mask_key(seed, name), states() if state is None else state, n, rate)
+    return keep_mask(node_key(seed, name), states() if state is None else state, n, rate)
 
 
 def assert_share(kept, share):

@@ -124,7 +124,7 @@ def test_training_options_lie_over_each_other_defaults_builder_user():
     adam = {"name": "adam", "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
     rest = {
         "lr_schedule": {"name": "constant", "warm_up": 0}, "clip": "none", "initializer": "own",
-        "backward_weights": "live", "compensation": "auto", "replicas": 1,
+        "backward_weights": "live", "delay": 0, "compensation": "auto", "replicas": 1,
         "average_every": "epoch",
         "averaging": {"name": "mean", "optimizer_state": "averaged"},
     }  # fmt: skip

@@ -30,10 +30,10 @@ OPTIONS = {
 def line(
     *, begin: float = 8.0, weights: BackwardWeights = LIVE, updates: UpdatePolicy = EACH_ROW,
     optimizer: dict[str, Any] = MOMENTUM, dtype: str = "float64", lr_schedule: Any = None,
-    **remedies: Any,
+    delay: Any = 0, **remedies: Any,
 ) -> Any:  # fmt: skip
     """Return the node with a weight of `begin`."""
-    training: dict[str, Any] = {"backward_weights": weights}
+    training: dict[str, Any] = {"backward_weights": weights, "delay": delay}
     if remedies:
         training["compensation"] = OPTIONS | remedies
     if lr_schedule:
@@ -417,14 +417,12 @@ def radius(delay: int, lr: float, momentum: float = 0.9, **remedies: Any) -> flo
     node did; its roots are the factors.
     """
     optimizer = {"name": "sgd", "lr": lr, "momentum": momentum}
-    node = line(begin=1.0, optimizer=optimizer, **remedies)
-    waiting = deque(forward(node) for _ in range(delay))
+    node = line(begin=1.0, optimizer=optimizer, delay=delay, **remedies)
     seen = []
     n = delay + 2
     for _ in range(8 * n):
-        waiting.append(forward(node))
-        oldest = waiting.popleft()
-        answer(node, oldest, y(oldest))  # L = y^2 / 2
+        emitted = forward(node)
+        answer(node, emitted, y(emitted))  # L = y^2 / 2
         seen.append(weight(node))
     assert node.staleness.counts[delay] == 8 * n - delay  # the first came before any update
     path = np.array(seen[delay:])

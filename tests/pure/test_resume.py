@@ -131,6 +131,17 @@ def test_with_what_is_done_about_delay(training):
     claim_goes_on_to_the_bit(wiring, given)
 
 
+@BOTH
+@pytest.mark.parametrize("delay", [2, {"name": "random", "low": 0, "high": 4}], ids=str)
+def test_with_a_delay_that_is_injected(delay, schedule):
+    training = {
+        "optimizer": ADAM, "delay": delay, "backward_weights": "stashed", "update_every": 2,
+        "lr_schedule": {"name": "linear", "over": 30},
+    }  # fmt: skip
+    given = settings(schedule=schedule, update_every=2)
+    claim_goes_on_to_the_bit(recurrent(training=training), given)
+
+
 @pytest.mark.parametrize("optimizer", [ADAM, {"name": "adagrad", "lr": 0.1}], ids=str)
 def test_with_remedies_that_are_chosen_on_the_way(optimizer):
     training = {"optimizer": optimizer, "compensation": "auto", "min_update_frequency": 1}
