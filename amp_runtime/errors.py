@@ -49,6 +49,8 @@ class AmpError(Exception):
     code: ClassVar[str] = "AMP-E000"
     exit_code: ClassVar[int] = EXIT_FAILED
     by_code: ClassVar[dict[str, type[AmpError]]] = {}
+    is_final: ClassVar[bool] = False
+    """Whether the same would come of another try: nothing is started again."""
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         super().__init__(what, where, fix)
@@ -325,6 +327,13 @@ class UserFunctionError(NodeError):
     """A function on states raised, or returned something of the wrong form."""
 
     code = "AMP-E411"
+
+
+class DivergedError(NodeError):
+    """Too many updates of a node would not have been finite."""
+
+    code = "AMP-E412"
+    is_final = True
 
 
 # ------------------------------------------------------------------- wire and processes

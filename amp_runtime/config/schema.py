@@ -190,6 +190,15 @@ class TrainingSection(Section):
             unit="rows",
         ),
     ] = "auto"
+    nan_limit: Annotated[
+        int,
+        key(
+            "of a node's last 100 updates so many may have a gradient with a NaN or an Inf: such "
+            "an update is not applied; with one more the run has diverged, and ends",
+            unit="updates",
+            ge=0,
+        ),
+    ] = 10
     optimizer: Annotated[
         OptimizerSection, key("how a node updates its parameters", form=OPTIMIZER_FORM)
     ]
@@ -342,6 +351,9 @@ class NodeSection(OpenSection):
     min_update_frequency: Annotated[
         AutoOrCount | None, key("instead of training.min_update_frequency", unit="rows")
     ] = None
+    nan_limit: Annotated[int | None, key("instead of training.nan_limit", unit="updates", ge=0)] = (
+        None
+    )
     averaging: Annotated[
         dict[str, Any] | None,
         key("laid over training.averaging; with another name, in its place"),

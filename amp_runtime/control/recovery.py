@@ -129,6 +129,8 @@ class Recovery:
         """
         if not self.settings.rollback:
             raise failures[0].error
+        if (final := next((f.error for f in failures if f.error.is_final), None)) is not None:
+            raise final
         for failure in failures:
             self._note(failure, in_flight, now)
         restarted = {f.peer for f in failures if f.peer is not None}

@@ -8,7 +8,7 @@ from amp_runtime.control.actions import Action, Warn
 from amp_runtime.control.stall import who_owes
 from amp_runtime.errors import WireError
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.nodes.statistics import ChannelCounts, WorkerReport
+from amp_runtime.nodes.statistics import ChannelCounts, NodeReport, WorkerReport
 from amp_runtime.rows.message import Mode
 from amp_runtime.wire.ledger import check_accounts
 from amp_runtime.wire.plain import shown
@@ -43,7 +43,7 @@ class Reports:
 
     def take(self, record: Acknowledged | Status, epoch: int, now: float) -> list[Action]:
         """Take a report; return a warning of each node whose training loss is not finite,
-        once in a run.
+        once in a run; and of one that did not apply an update.
 
         Raises:
             WireError: it is of nodes that the worker does not host.
@@ -66,15 +66,11 @@ class Reports:
     def _warnings(self, report: WorkerReport, epoch: int) -> list[Action]:
         found: list[Action] = []
         for name, node in report.nodes.items():
-            loss = node.diverged_loss()
-            if loss is not None and name not in self._warned_of:
+            if name in self._warned_of:
+                continue
+            if said := _not_finite(name, node):
                 self._warned_of.add(name)
-                found.append(
-                    Warn(
-                        f"epoch {epoch}: the training loss of node {name!r} is {loss}; the run "
-                        "goes on, but has most likely diverged: try a smaller training.optimizer.lr"
-                    )
-                )
+                found.append(Warn(f"epoch {epoch}: {said}"))
         return found
 
     def node_names(self, peer: int) -> str:
@@ -108,3 +104,16 @@ class Reports:
             if node.stash_used or node.join_waiting
         ]
         return "; ".join(owing or held) or "no node reports rows"
+
+
+def _not_finite(name: str, node: NodeReport) -> str:
+    """Say what is not finite at a node; '' where all is."""
+    if node.not_applied:
+        return f"node {name!r} has not applied {node.not_finite}: its gradient is not finite"
+    if (loss := node.diverged_loss()) is None:
+        return ""
+    first = f", first {node.not_finite}" if node.not_finite else ""
+    return (
+        f"the training loss of node {name!r} is {loss}{first}; the run goes on, but has most "
+        "likely diverged: try a smaller training.optimizer.lr"
+    )

@@ -25,6 +25,7 @@ DEFAULT_TRAINING: Mapping[str, Any] = {
     "compensation": "auto",
     "update_every": 100,
     "min_update_frequency": "auto",
+    "nan_limit": 10,
     "replicas": 1,
     "averaging": {"name": "mean"},
     "average_every": "epoch",
@@ -109,6 +110,12 @@ def _check_count(value: Any) -> _Checked:
     is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     wrong = Problem((), f"must be a whole number (at least 1), not {shown(value)}")
     return value, [] if is_count else [wrong]
+
+
+def _check_limit(value: Any) -> _Checked:
+    is_limit = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    wrong = Problem((), f"must be a whole number (0 or more), not {shown(value)}")
+    return value, [] if is_limit else [wrong]
 
 
 def _check_frequency(value: Any) -> _Checked:
@@ -251,6 +258,7 @@ _CHECKS: Mapping[str, Callable[[Any], _Checked]] = {
     "compensation": _check_compensation,
     "update_every": _check_count,
     "min_update_frequency": _check_frequency,
+    "nan_limit": _check_limit,
     "replicas": _check_replicas,
     "averaging": _check_averaging,
     "average_every": _check_average_every,

@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from amp_runtime.nodes.loss import Loss
 from amp_runtime.nodes.node import Node
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.statistics import MetricSum, NodeReport
@@ -72,17 +73,22 @@ class Counters:
             stash_bytes=node.stash.nbytes,
             join_waiting=node.waiting,
             metrics={mode: values for mode, values in metrics.items() if values},
-            **_updates(node, moves),
+            **_of_kind(node, moves),
         )
 
 
 _GOES_ON = ("rows", "batches", "sent", "train_rows")
 
 
-def _updates(node: Node, moves: int | None) -> dict[str, Any]:
+def _of_kind(node: Node, moves: int | None) -> dict[str, Any]:
+    """Return what a report says of a node with parameters, or of a loss."""
+    if isinstance(node, Parameterised):
+        return _updates(node, moves)
+    return {"not_finite": node.not_finite} if isinstance(node, Loss) else {}
+
+
+def _updates(node: Parameterised, moves: int | None) -> dict[str, Any]:
     """Return what a report says of the updates of a node with parameters."""
-    if not isinstance(node, Parameterised):
-        return {}
     updates: dict[str, Any] = {
         "averagings": moves,
         "updates": node.version - (moves or 0),
@@ -90,6 +96,8 @@ def _updates(node: Node, moves: int | None) -> dict[str, Any]:
         "gradient_rows": node.updates.rows,
         "lr": node.optimizer.lr,
         "clipped": node.clipped if node.clip is not None else None,
+        "not_applied": node.not_applied.count,
+        "not_finite": node.not_applied.first,
     }
     if node.remedies is not None:
         updates |= {"dropped": node.remedies.dropped, "horizon": node.remedies.horizon}

@@ -103,6 +103,7 @@ def _context(
         training["min_update_frequency"],
         spec.replica,
         spec.replicas,
+        training["nan_limit"],
     )
     return replace(
         context,

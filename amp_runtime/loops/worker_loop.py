@@ -98,6 +98,7 @@ class WorkerLoop:
         self._peers = data_peers(plan.wiring, peer_of, peer)
         self._stopped = False
         self._linking_since: float | None = None
+        self._told: set[str] = set()
         self._last_status = time.monotonic()
 
     def _make_host(self, peer: int) -> NodeHost:
@@ -157,7 +158,9 @@ class WorkerLoop:
         now = time.monotonic()
         if now - self._last_status >= STATUS_EVERY_S:
             self._last_status = now
-            self._link.send_record(CONTROLLER, Status(self._worker, self._host.report()))
+            report = self._host.report()
+            self._tell_not_applied(report)
+            self._link.send_record(CONTROLLER, Status(self._worker, report))
 
     def _take(self, message: Message, sender: int) -> None:
         """Hand rows to the nodes; who sent rows that do not fit is named first."""
@@ -211,6 +214,7 @@ class WorkerLoop:
 
     def _tell_story(self, barrier: Barrier, report: WorkerReport) -> None:
         """Log what the nodes have done so far, at the end of each stage."""
+        self._tell_not_applied(report)
         if not barrier.reset_metrics:
             return
         for name, node in report.nodes.items():
@@ -228,6 +232,7 @@ class WorkerLoop:
                     "updates": node.updates,
                     "lr": node.lr,
                     **({"clipped": node.clipped} if node.clipped is not None else {}),
+                    **({"not_applied": node.not_applied} if node.not_applied else {}),
                     **({"dropped": node.dropped} if node.dropped is not None else {}),
                     **({"horizon": node.horizon} if node.horizon is not None else {}),
                     **({"averagings": node.averagings} if node.averagings is not None else {}),
@@ -246,7 +251,17 @@ class WorkerLoop:
             epoch = {"epoch": barrier.epoch} if barrier.epoch else {}
             self._log.info("barrier", node=name, number=barrier.barrier, **epoch, **values)
             if (loss := node.diverged_loss()) is not None:
-                self._log.warning("loss_not_finite", node=name, **epoch, train_loss_sum=loss)
+                where = {"first": node.not_finite} if node.not_finite else {}
+                self._log.warning(
+                    "loss_not_finite", node=name, **epoch, train_loss_sum=loss, **where
+                )
+
+    def _tell_not_applied(self, report: WorkerReport) -> None:
+        """Log the first update of a node that was not applied; the rest are counted."""
+        for name, node in report.nodes.items():
+            if node.not_applied and name not in self._told:
+                self._told.add(name)
+                self._log.warning("update_not_applied", node=name, first=node.not_finite)
 
     def _fault(self, error: Exception) -> None:
         """Report an error that this worker cannot go on after, and wait to be stopped."""

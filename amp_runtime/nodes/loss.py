@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+
 from amp_runtime.errors import ShapeMismatchError, nearest
 from amp_runtime.nodes.end import End
+from amp_runtime.nodes.finite import of_instances
 from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.statistics import Metrics, MetricSum, add_metrics
 from amp_runtime.rows.message import Answer, Emission, Mode, Payload, Rows
@@ -24,6 +28,9 @@ class Loss(End):
         predictions(rows) -> {name: [rows, ...]}, without a look at the labels
         label_fields(options) -> the fields that only `measure` needs
 
+    Attributes:
+        not_finite: the first loss in training that was not finite, in words; '': none was.
+
     Class attributes:
         metrics: names of all that `measure` returns; see `metric_names`.
     """
@@ -33,6 +40,7 @@ class Loss(End):
     def __init__(self, context: NodeContext) -> None:
         super().__init__(context)
         self._metrics: dict[Mode, Metrics] = {mode: {} for mode in Mode}
+        self.not_finite = ""
 
     @classmethod
     def metric_names(cls, options: Any) -> Sequence[str]:
@@ -55,6 +63,8 @@ class Loss(End):
             wants = training and port in self.context.wants_gradient
             metrics, gradient = self.measure(rows, wants)
             add_metrics(self._metrics[mode], metrics)
+            if training and not self.not_finite and not _is_finite(metrics):
+                self.not_finite = _which_loss(rows)
             answer = self.wanted(port, gradient, "measure") if wants else None
         if not training and evaluation.predicts:
             self.predict(rows)
@@ -81,6 +91,7 @@ class Loss(End):
 
     def save(self) -> Saved:
         saved = super().save()
+        saved.numbers["not_finite"] = self.not_finite
         for mode in Mode:
             sums = {n: [float(m.total), int(m.count)] for n, m in self._metrics[mode].items()}
             saved.add(mode.name.lower(), Saved(sums))
@@ -88,9 +99,23 @@ class Loss(End):
 
     def restore(self, saved: Saved) -> None:
         super().restore(saved)
+        self.not_finite = saved.numbers["not_finite"]
         for mode in Mode:
             sums = saved.part(mode.name.lower()).numbers
             self._metrics[mode] = {name: MetricSum(*pair) for name, pair in sums.items()}
+
+
+def _is_finite(metrics: Metrics) -> bool:
+    return "loss" not in metrics or math.isfinite(metrics["loss"].total)
+
+
+def _which_loss(rows: Rows) -> str:
+    """Return the instances of rows whose loss is not finite: those that came so, or all."""
+    bad = np.zeros(len(rows), np.bool_)
+    for array in rows.payload.values():
+        bad |= ~np.isfinite(array).reshape(len(rows), -1).all(1)
+    came = " came not finite" if bad.any() else ""
+    return f"the loss{of_instances([rows.state[bad if came else slice(None), 0]])}{came}"
 
 
 def check_whole_numbers(option: str, field: str, spec: ArraySpec) -> None:

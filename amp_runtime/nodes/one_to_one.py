@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from amp_runtime.errors import NodeError, StartError
+from amp_runtime.nodes.finite import NotApplied, are_finite
 from amp_runtime.nodes.generators import node_generator, node_key
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.nodes.statistics import Histogram
@@ -183,6 +184,7 @@ class Parameterised(OneToOne):
         self.clip = None if context.clip == "none" else Clip(**context.clip)
         self.clipped = 0
         self.updates = LocalUpdates(context.updates)
+        self.not_applied = NotApplied(context.updates.nan_limit, self.where)
         self.version = 0
         self.staleness = Histogram()
         self.weights = self._make_weights(context.backward_weights)
@@ -438,6 +440,7 @@ class Parameterised(OneToOne):
         saved.add("parameters", Saved(arrays=self.parameters))
         saved.add("optimizer", self.optimizer.save())
         saved.add("updates", self.updates.save())
+        saved.add("not_applied", self.not_applied.save())
         if self.updates.rows:
             saved.add("gradients", self._save_gradients())
         if self.remedies is not None:
@@ -454,6 +457,7 @@ class Parameterised(OneToOne):
         self.set_parameters(saved.part("parameters").arrays)
         self.optimizer.restore(saved.part("optimizer"), self.where)
         self.updates.restore(saved.part("updates"))
+        self.not_applied.restore(saved.part("not_applied"))
         if self.updates.rows:
             self._restore_gradients(saved.part("gradients"))
         if self.remedies is not None:
@@ -512,6 +516,23 @@ class Parameterised(OneToOne):
         arrays = [g.values if isinstance(g, RowGradient) else g for g in gradients.values()]
         for array in arrays:
             array /= divisor
+        if are_finite(arrays):
+            self._apply(gradients, arrays)
+        else:
+            number = self.version + self.not_applied.count + 1
+            self.not_applied.add(number, self.updates.instances, self.parameters)
+        for gradient in self._gradients.values():
+            if not isinstance(gradient, RowSums):
+                gradient[...] = 0
+        self.updates.stepped(left_over=left_over)
+
+    def _apply(self, gradients: Mapping[str, Array | RowGradient], arrays: Sequence[Array]) -> None:
+        """Update the parameters.
+
+        Args:
+            gradients: of the mean loss per example.
+            arrays: what they hold.
+        """
         if self.clip is not None:
             self.clipped += self.clip.apply(arrays)
         factor, momentum = self.lr_schedule.at(self.updates.examples), 0.0
@@ -524,11 +545,7 @@ class Parameterised(OneToOne):
         self.overwritten()
         if self.remedies is not None:
             self.remedies.stepped()
-        for gradient in self._gradients.values():
-            if not isinstance(gradient, RowSums):
-                gradient[...] = 0
         self.version += 1
-        self.updates.stepped(left_over=left_over)
 
 
 def _form(given: Any) -> str:

@@ -92,6 +92,9 @@ class NodeReport:
         metrics: {mode name: {metric: its sum}}.
         lr: learning rate of the last update.
         clipped: updates whose gradient was clipped; None where none is to be.
+        not_applied: updates that were not made, as their gradient was not finite.
+        not_finite: the first of them, or the first loss that was not finite, in words; '':
+            none was.
         dropped: rows whose gradient was too stale to be used; None where none is dropped.
         horizon: updates ahead that its weights were last predicted; None: they are not.
         averagings: how often a replica went on from what it was sent; None: no replica.
@@ -118,6 +121,8 @@ class NodeReport:
     metrics: dict[str, dict[str, MetricSum]] = field(default_factory=dict)
     lr: float = 0.0
     clipped: int | None = None
+    not_applied: Count = 0
+    not_finite: str = ""
     dropped: int | None = None
     horizon: float | None = None
     averagings: int | None = None

@@ -37,6 +37,7 @@ class UpdatePolicy:
         update_every: examples per update.
         min_update_frequency: `auto`, or a number of gradient rows.
         replica, replicas: which instances are this node's own: those whose rows come to it.
+        nan_limit: updates that are not applied, as in `finite.NotApplied`.
     """
 
     schedule: Schedule = Schedule.ASYNCHRONOUS
@@ -44,6 +45,7 @@ class UpdatePolicy:
     min_update_frequency: int | Literal["auto"] = "auto"
     replica: int = 0
     replicas: int = 1
+    nan_limit: int = 10
 
 
 class LocalUpdates:
@@ -51,11 +53,13 @@ class LocalUpdates:
 
     Attributes:
         rows: gradient rows in the accumulator.
+        instances: theirs, a piece a batch.
     """
 
     def __init__(self, policy: UpdatePolicy) -> None:
         self.policy = policy
         self.rows = 0
+        self.instances: list[Int32] = []
         self._count = 0.0
         self._unretired = InstanceCounter()
         self._retired_rows = 0
@@ -91,6 +95,7 @@ class LocalUpdates:
         """Count gradient rows, one for each entry of `instances` [rows]."""
         self.rows += len(instances)
         self._count += len(instances)
+        self.instances.append(instances)
         self._unretired.add(instances)
 
     def add_unused(self, instances: Int32) -> None:
@@ -147,6 +152,7 @@ class LocalUpdates:
         surplus = 0.0 if threshold - surplus <= _ROUNDING else surplus
         self._count = min(surplus, float(self.rows))
         self.rows = 0
+        self.instances.clear()
 
     def save(self) -> Saved:
         """Return what it goes on from; no instance is in flight, so none is counted apart."""

@@ -39,6 +39,8 @@ def closing_table(reports: Mapping[int, WorkerReport], placement: Placement, sec
     lines = text_table(headers, rows, 1 + placement.shares_workers)
     if dropped := _dropped(reports.values()):
         lines.append(f"rows whose gradients were too stale to be used: {dropped}")
+    if not_applied := _not_applied(reports.values()):
+        lines.append(f"updates not applied, as their gradients were not finite: {not_applied}")
     lines.append(f"busiest core: {busiest}; CPU of the workers: {cores}")
     return "\n".join(lines)
 
@@ -50,6 +52,16 @@ def _dropped(reports: Iterable[WorkerReport]) -> str:
         for report in reports
         for name, node in report.nodes.items()
         if node.dropped
+    )
+
+
+def _not_applied(reports: Iterable[WorkerReport]) -> str:
+    """Return `node 3 (first update 7 of instance 2), ...`; '' if all nodes applied theirs."""
+    return ", ".join(
+        f"{name} {node.not_applied} (first {node.not_finite})"
+        for report in reports
+        for name, node in report.nodes.items()
+        if node.not_applied
     )
 
 

@@ -118,7 +118,7 @@ def test_a_node_that_clips_logs_how_many_of_its_updates_were(finished):
     clipping, other = last_barrier("linear-2"), last_barrier("linear-1")
     assert clipping["clipped"] == clipping["updates"] != "0"
     assert "clipped" not in other
-    assert other["lr"] == "0.1"
+    assert 0 < float(other["lr"]) <= 0.1  # compensation may shorten it
 
 
 def test_a_worker_that_is_ready_holds_at_most_40_mb(finished):
@@ -201,16 +201,27 @@ def test_on_one_core_all_workers_share_it_and_the_run_says_so_once(runner):
     assert run.json("manifest.json")["notes"] == ["8 workers share 1 core"]
 
 
-def test_a_run_that_diverges_says_so_once_with_node_and_epoch(runner):
+def test_row_132_a_run_that_diverges_says_so_once_by_node_and_ends_soon(runner):
     ended = runner.run(
-        runner.config(), "training.max_epochs=3", "training.optimizer={name: sgd, lr: 1000000.0}"
+        runner.config(), "training.max_epochs=9", "training.optimizer={name: sgd, lr: 1000000.0}"
     )
-    assert ended.code == 0
-    said = r"^warning: epoch 1: the training loss of node 'loss' is (nan|inf); the run goes on, but"
-    assert len(re.findall(said, ended.out, re.MULTILINE)) == ended.out.count("warning: ") == 1
+    assert ended.code == 70
+    assert ended.last_line.startswith("AMP-E412: node '")
+    said = (
+        r"training has diverged: the gradients of 11 of the last \d+ updates were not finite, the "
+    )
+    assert re.search(said + r"first that of update \d+ of instances \d+ to \d+", ended.last_line)
+    said = (
+        r"^warning: epoch 1: the training loss of node 'loss' is (nan|inf), first the loss of inst"
+    )
+    assert len(re.findall(said, ended.out, re.MULTILINE)) == 1
     (line,) = [line for line in runner.last.log("loss").splitlines() if " WARNING " in line]
-    assert re.search(r" WARNING loss loss_not_finite epoch=1 train_loss_sum=(nan|inf)$", line)
-    assert "epoch=3" in runner.last.log("linear-2")
+    assert re.search(r" WARNING loss loss_not_finite epoch=1 train_loss_sum=(nan|inf) fi", line)
+    for node in ("embedding", "linear-1", "linear-2"):
+        said = rf"^warning: epoch 1: node '{node}' has not applied update \d+ of instances \d+"
+        assert len(re.findall(said, ended.out, re.MULTILINE)) == 1
+        assert runner.last.log(node).count(" update_not_applied first='update ") == 1
+    assert "generation" not in ended.out  # the same would come of another try
 
 
 def test_two_runs_at_once_do_not_know_of_each_other(runner):

@@ -135,6 +135,7 @@ def test_nodes_get_the_training_defaults_and_only_what_was_set_for_them(load):
         "compensation": "auto",
         "update_every": 100,
         "min_update_frequency": "auto",
+        "nan_limit": 10,
         "averaging": {"name": "mean"},
         "average_every": "epoch",
     }

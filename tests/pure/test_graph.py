@@ -125,7 +125,7 @@ def test_training_options_lie_over_each_other_defaults_builder_user():
     rest = {
         "lr_schedule": {"name": "constant", "warm_up": 0}, "clip": "none", "initializer": "own",
         "backward_weights": "live", "delay": 0, "compensation": "auto", "replicas": 1,
-        "average_every": "epoch",
+        "average_every": "epoch", "nan_limit": 10,
         "averaging": {"name": "mean", "optimizer_state": "averaged"},
     }  # fmt: skip
     assert training["a"] == {
