@@ -27,7 +27,7 @@ from amp_runtime.commands import (
     schema,
 )
 from amp_runtime.errors import EXIT_OK, UnexpectedError, UsageError
-from amp_runtime.processes import signals
+from amp_runtime.processes import failing, signals
 from amp_runtime.processes.signals import as_error
 
 VERBS: Mapping[str, ModuleType] = {
@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with signals.raised():
+            failing.arm(failing.CONTROLLER)
             parser = _parser()
             try:
                 given = parser.parse_args(arguments)

@@ -45,6 +45,8 @@ def main() -> int:
         _set_title(f"amp {plan.name} {place.name}{f' ({nodes})' if len(place.nodes) > 1 else ''}")
         folder = plan.folder
         names.search_also(folder)
+        if os.environ.get("AMP_TESTING") == "1":
+            _arm_failpoints(place.name, incarnation)
         os.sched_setaffinity(0, place.cores)
         loop = WorkerLoop(plan, worker, Registry(), log, incarnation, generation)
         # After all imports: libraries reset or inherit the mask.
@@ -92,6 +94,13 @@ def _die_with(controller_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != controller_pid:  # it ended before we asked
         sys.exit(1)
+
+
+def _arm_failpoints(worker: str, incarnation: int) -> None:
+    # Imported here: a worker has what it needs in a run.
+    from amp_runtime.processes.failing import arm
+
+    arm(worker, incarnation)
 
 
 def _set_title(title: str) -> None:

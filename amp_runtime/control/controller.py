@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from amp_runtime import failpoints
 from amp_runtime.control.actions import Action, Finished, StageDone, TakeShards, Tell, ToWorker
 from amp_runtime.control.checkpoints import Checkpoints, Resume
 from amp_runtime.control.ending import Ending
@@ -239,6 +240,7 @@ class Controller:
         self._last_progress = now
         stage = self._current_stage()
         stage.tally.retire(retirement)
+        failpoints.hit("controller.after_retire")
         training = stage.training
         if not training:
             retirement = Retirement(retirement.instances, np.zeros_like(retirement.n_examples))
@@ -424,6 +426,7 @@ class Controller:
         return self._ask_barrier(first)
 
     def _barrier_reached(self, now: float) -> list[Action]:
+        failpoints.hit("controller.at_barrier")
         self.assert_invariants()
         if (after := self._after_sharing) is not None:
             self._after_sharing = None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from amp_runtime import failpoints
 from amp_runtime.errors import AmpError, InvariantError, ParametersError, WireError
 from amp_runtime.graph.wiring import Wiring, fields_of
 from amp_runtime.host.arrivals import Arrivals, check_structure
@@ -155,6 +156,7 @@ class NodeHost:
             slots = np.ascontiguousarray(message.columns[:, 0])
             if self._settings.verify:
                 node.check_origin(slots, message.columns[:, 1:])
+            failpoints.hit("worker.before_backward")
             results: Sequence[Emission | Answer] = node.backward(port, slots, message.payload)
             self._to_settle = number
         else:
@@ -163,7 +165,9 @@ class NodeHost:
             self.working_on = node.name
             width = self._arrivals.forward[message.port].n_state
             rows = Rows(message.columns, message.payload or {}, width)
+            failpoints.hit("worker.before_forward")
             results = node.forward(port, rows, message.mode)
+            failpoints.hit("worker.after_forward")
         counters = self._counters[number]
         for outgoing in self._routing.route(number, node, results, message.mode):
             counters.sent[outgoing.message.direction] += len(outgoing.message)
@@ -175,6 +179,7 @@ class NodeHost:
     def settle(self) -> None:
         """Let the node that answered last accumulate its gradients."""
         if self._to_settle is not None:
+            failpoints.hit("worker.after_answers")
             started = self._clock()
             self.nodes[self._to_settle].accumulate()
             self._counters[self._to_settle].busy_s += self._clock() - started
@@ -303,6 +308,7 @@ class NodeHost:
         )
 
     def _barrier(self, record: Barrier) -> Acknowledged:
+        failpoints.hit("worker.before_barrier")
         self.assert_invariants()
         # Who goes on from here does as one who begins here.
         self._queues.begin_round()

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 
+from amp_runtime import failpoints
 from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker, Warn
 from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
@@ -261,6 +262,7 @@ class ControllerLoop:
                 case ToWorker(peer=peer, record=record):
                     self._link.send_record(peer, record)
                 case Inject(peer=peer, message=message):
+                    failpoints.hit("controller.before_inject")
                     self._link.send_message(peer, message)
                 case StageDone(result=result):
                     self._console.stage(

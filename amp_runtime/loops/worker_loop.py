@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amp_runtime import failpoints
 from amp_runtime.errors import AmpError, WorkerFaultError, blamed
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
 from amp_runtime.host.making import HostSettings
@@ -126,6 +127,7 @@ class WorkerLoop:
         self._hello = hello
         with endpoint:
             endpoint.connect(CONTROLLER, lanes=[Lane.CONTROL])
+            failpoints.hit("worker.before_ready")
             self._link.send_record(CONTROLLER, hello)
             try:
                 while not self._stopped:
@@ -150,6 +152,7 @@ class WorkerLoop:
             self._look_if_linked(self._linking_since)
         outgoing = self._host.work()
         if outgoing is not None:
+            failpoints.hit("worker.before_send")
             for out in outgoing:
                 self._link.send_message(out.peer, out.message)
             self._host.settle()
@@ -166,6 +169,7 @@ class WorkerLoop:
         """Hand rows to the nodes; who sent rows that do not fit is named first."""
         try:
             self._host.receive(message)
+            failpoints.hit("worker.after_receive")
         except AmpError as error:
             name = self._plan.placement.peer_name(sender)
             raise error.at(f"rows from {name}") from error.__cause__
@@ -206,6 +210,7 @@ class WorkerLoop:
 
     def _begin_anew(self) -> None:
         """Be what a worker is that was just started: nothing of a former generation stays."""
+        failpoints.hit("worker.in_reset")
         peer, self._linking_since = self._host.peer, None
         del self._host  # first: two sets of nodes may be more than there is memory for
         self._host = self._make_host(peer)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from amp_runtime import failpoints
 from amp_runtime.errors import NodeError, StartError
 from amp_runtime.nodes.finite import NotApplied, are_finite
 from amp_runtime.nodes.generators import node_generator, node_key
@@ -546,6 +547,7 @@ class Parameterised(OneToOne):
         if self.remedies is not None:
             self.remedies.stepped()
         self.version += 1
+        failpoints.hit("worker.after_apply")
 
 
 def _form(given: Any) -> str:
