@@ -36,8 +36,8 @@ NOT_IN_A_WORKER = {"pydantic", "yaml", "ruamel", "rich", "click"}
 # What a worker never comes to load either: the standard library's larger parts (OpenSSL is
 # _hashlib's and _ssl's), and of ours what builds and checks, or is only for the controller.
 NEVER_IN_A_WORKER = NOT_IN_A_WORKER | {
-    "_hashlib", "_ssl", "asyncio", "concurrent", "email", "html", "http", "logging",
-    "multiprocessing", "subprocess", "tempfile", "unittest", "xml",
+    "_hashlib", "_ssl", "annotated_types", "asyncio", "concurrent", "email", "html", "http",
+    "logging", "multiprocessing", "subprocess", "tempfile", "unittest", "xml",
     "amp_runtime.checking", "amp_runtime.config", "amp_runtime.control", "amp_runtime.data",
     "amp_runtime.graph.builder", "amp_runtime.graph.checks", "amp_runtime.prepare",
 }  # fmt: skip

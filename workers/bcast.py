@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from annotated_types import MinLen
-
+from amp_runtime.limits import MinLen
 from amp_runtime.nodes.fan_out import FanOut
 from amp_runtime.rows.message import Answer, Emission, Mode, Rows
 from amp_runtime.rows.spec import PortSpec

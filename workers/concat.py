@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import MinLen
 
 from amp_runtime.errors import ShapeMismatchError
+from amp_runtime.limits import MinLen
 from amp_runtime.nodes.joining import Joining
 from amp_runtime.nodes.node import NodeContext, single
 from amp_runtime.nodes.schema_checks import one_schema

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import MinLen
 
 from amp_runtime.errors import UserFunctionError
+from amp_runtime.limits import MinLen
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.rows.message import Answer, Emission, Mode, Rows
 from amp_runtime.rows.spec import PortSpec

@@ -13,8 +13,8 @@ from math import prod
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Lt
 
+from amp_runtime.limits import Ge, Lt
 from amp_runtime.nodes.generators import node_key
 from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.one_to_one import OneToOne

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from annotated_types import Gt
 
 from amp_runtime.errors import BadOptionError, NodeError, ShapeMismatchError
+from amp_runtime.limits import Gt
 from amp_runtime.nodes.node import single
 from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.optim.row_gradients import RowSums

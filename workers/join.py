@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from annotated_types import MinLen
-
 from amp_runtime.errors import ShapeMismatchError, nearest
+from amp_runtime.limits import MinLen
 from amp_runtime.nodes.joining import Joining
 from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.schema_checks import one_schema

@@ -8,8 +8,8 @@ from functools import reduce
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import MinLen
 
+from amp_runtime.limits import MinLen
 from amp_runtime.nodes.joining import Joining, floats_alike
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, Int64, PortSpec

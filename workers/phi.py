@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from annotated_types import MinLen
-
+from amp_runtime.limits import MinLen
 from amp_runtime.nodes.node import Node
 from amp_runtime.nodes.schema_checks import one_spec
 from amp_runtime.rows.message import Answer, Emission, Mode, Rows

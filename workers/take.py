@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from annotated_types import MinLen
-
 from amp_runtime.errors import ShapeMismatchError, nearest
+from amp_runtime.limits import MinLen
 from amp_runtime.nodes.node import Node
 from amp_runtime.rows.message import Answer, Emission, Mode, Rows
 from amp_runtime.rows.spec import PortSpec

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Gt
 
 from amp_runtime.errors import ShapeMismatchError
+from amp_runtime.limits import Gt
 from amp_runtime.nodes.node import NodeContext, single
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, ArraySpec, PortSpec

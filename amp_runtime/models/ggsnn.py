@@ -21,9 +21,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Ge, Gt, Le
-
 from amp_runtime.graph import POSITION, Graph, OutPort
+from amp_runtime.limits import Ge, Gt, Le
 from amp_runtime.names import needs
 from amp_runtime.rows.spec import Array, Columns
 from amp_runtime.rows.structure import StructureArena

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from annotated_types import Gt
-
 from amp_runtime.graph import Graph, NodeHandle, OutPort, PerExample
+from amp_runtime.limits import Gt
 
 
 def build(

@@ -25,10 +25,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
-
 from amp_runtime.errors import GraphError, ShapeMismatchError
 from amp_runtime.graph import POSITION, Graph, NodeHandle, OutPort, PerExample, zeros
+from amp_runtime.limits import Ge, Gt, Le, Lt
 from amp_runtime.models.embedded import embedded
 from amp_runtime.names import needs
 from amp_runtime.rows.spec import Array, Columns

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Gt
 
 from amp_runtime.errors import BadOptionError, UnknownOptionError, nearest
+from amp_runtime.limits import Gt
 from amp_runtime.rows.spec import Array
 
 if TYPE_CHECKING:

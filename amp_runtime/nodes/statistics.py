@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
-from annotated_types import Ge
 
+from amp_runtime.limits import Ge
 from amp_runtime.rows.spec import Array, Int64
 
 Count: TypeAlias = Annotated[int, Ge(0)]

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
-
+from amp_runtime.limits import Ge, Gt, Le, Lt
 from amp_runtime.optim.snapshot import Snapshot
 from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array

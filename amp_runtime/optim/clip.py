@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Gt
 
+from amp_runtime.limits import Gt
 from amp_runtime.rows.spec import Array
 
 _EPS = 1e-6

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from annotated_types import Ge, Gt, Le
+from amp_runtime.limits import Ge, Gt, Le
 
 WarmUp = Annotated[int, Ge(0), "examples over which the factor also grows linearly from 0 to 1"]
 

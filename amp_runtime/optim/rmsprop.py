@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt, Lt
 
+from amp_runtime.limits import Ge, Gt, Lt
 from amp_runtime.optim.base import Optimizer, State
 from amp_runtime.rows.spec import Array
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from annotated_types import Ge, Gt, Lt
-
+from amp_runtime.limits import Ge, Gt, Lt
 from amp_runtime.optim.base import Optimizer, State
 from amp_runtime.rows.spec import Array
 

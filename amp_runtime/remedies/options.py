@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le
-
+from amp_runtime.limits import Ge, Gt, Le
 from amp_runtime.optim import OPTIMIZERS
 
 MOST_AHEAD = 1000

@@ -64,8 +64,8 @@ def check_plain(value: Any, hint: Any, what: str, max_items: int, depth: int = 0
         hint, *limits = get_args(hint)
         check_plain(value, hint, what, max_items, depth)
         for limit in limits:
-            if value < limit.ge:
-                refuse(what, value, f">= {limit.ge}")
+            if value < limit.bound:
+                refuse(what, value, f">= {limit.bound}")
         return
     if (entries := _entries(hint)) is not None:
         _check_entries(value, hint, entries, what, max_items, depth)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import Annotated, Any, Literal
 
+import annotated_types
 import pytest
 from annotated_types import Ge, Gt, Lt, MinLen
 
+from amp_runtime import limits
 from amp_runtime.checking.options import OptionDescription, describe_options, validate_options
 from amp_runtime.errors import BadOptionError, UnknownOptionError
 
@@ -139,6 +141,23 @@ def test_description_says_type_range_default_and_meaning():
     assert (described["clip"].type, described["clip"].default) == ("a number or null", "null")
     assert described["bias"].default == "true"
     assert described["momentum"].range == "at least 0, below 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("Gt", int), ("Ge", int), ("Lt", int), ("Le", int), ("MinLen", tuple[int, ...])],
+)
+def test_a_limit_of_ours_stands_for_that_of_annotated_types(name, hint):
+    ours, theirs = getattr(limits, name), getattr(annotated_types, name)
+    assert list(ours(3)) == [theirs(3)]
+    assert ours(3) == ours(3) != ours(4)
+    assert len({ours(3), ours(3), ours(4)}) == 2
+    described = [
+        describe_options(make_dataclass("Options", [("n", Annotated[hint, limit])]))
+        for limit in (ours(3), theirs(3))
+    ]
+    assert described[0] == described[1]
+    assert "3" in described[0][0].range
 
 
 def test_declaring_options_needs_no_pydantic():

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge
 
 from amp_runtime.data.about import About
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm
 from amp_runtime.data.paths import text_lines
 from amp_runtime.errors import DataError, nearest
+from amp_runtime.limits import Ge
 from amp_runtime.rows.spec import Array, Int32
 
 N_DIGITS = 10

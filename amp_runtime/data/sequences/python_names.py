@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from annotated_types import Ge, Gt, Lt
 
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.data.json_lines import ExampleForm
@@ -30,6 +29,7 @@ from amp_runtime.data.python_functions import AnyFunction, functions_of, python_
 from amp_runtime.data.sequences.tagged_lines import Sentences
 from amp_runtime.data.sequences.tagged_text import tagged, to_tag
 from amp_runtime.errors import DataError, MissingDataError
+from amp_runtime.limits import Ge, Gt, Lt
 
 OTHER = "-"
 ROLES = (OTHER, "attribute", "function", "global", "keyword", "method", "parameter", "variable")
