@@ -26,6 +26,12 @@ LIST_REDUCTION = {
     "model": {"builder": "rnn", "hidden": 8, "embedding": 8},
     "data": {"source": "list_reduction", "train": 200, "valid": 50, "batch": 10},
 }
+PACKED = "runtime.placement=packed"
+"""A worker for each core, where a process for each node is not the point: half the CPU time."""
+THREE_WORKERS = (
+    "runtime.placement={host: [{nodes: [embedding, loop, joined, linear-1, step, more]}]}"
+)
+"""`worker-1`, and `linear-2` and `loss` by themselves: for tests that look at those two."""
 FOR_EVER = 1_000_000
 """Epochs: such a run only ends because of what a test does to it."""
 

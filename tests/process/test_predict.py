@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import Ended, environment, leaving_nothing, wait_until
+from runs import PACKED, Ended, environment, leaving_nothing, wait_until
 
 from amp_runtime.data import VALID, load_split
 
@@ -37,7 +37,7 @@ def _once() -> dict[str, Path]:
 def run(runner, _once, tmp_path_factory, tmp_path) -> Path:
     """A copy of the folder of one finished run in float64, made once."""
     if not _once:
-        settings = "training.max_epochs=2", "dtype=float64", "runtime.placement=packed"
+        settings = "training.max_epochs=2", "dtype=float64", PACKED
         assert runner.run(runner.config(), *settings, timeout_s=TIMEOUT_S).code == 0
         _once["run"] = tmp_path_factory.mktemp("finished") / "run"
         shutil.copytree(runner.last.folder, _once["run"])
@@ -104,8 +104,13 @@ def test_a_run_that_may_only_be_read_predicts_where_it_is_told_to_keep_what_it_d
     assert json.loads((folder / "manifest.json").read_text())["exit_code"] == 0
 
 
-@pytest.mark.parametrize("placement", ["process_per_node", "packed"])
-def test_a_fresh_process_predicts_what_the_last_validation_did_to_the_last_bit(runner, placement):
+PLACEMENTS = ("process_per_node", "packed")
+
+
+@pytest.mark.parametrize(("placement", "other"), [PLACEMENTS, PLACEMENTS[::-1]])
+def test_a_fresh_process_predicts_what_the_last_validation_did_wherever_nodes_are_to_the_last_bit(
+    runner, placement, other
+):
     config = runner.config(dtype="float64", training=KEEPING)
     assert runner.run(config, f"runtime.placement={placement}", timeout_s=TIMEOUT_S).code == 0
     run = runner.last.folder
@@ -115,10 +120,8 @@ def test_a_fresh_process_predicts_what_the_last_validation_did_to_the_last_bit(r
     label = load_split("list_reduction", VALID, 0, {"train": 1, "valid": N_VALID}).field("label")
     right = np.mean([line["label"] for line in lines(kept)] == label.values)
     assert right == pytest.approx(runner.last.stages()[-1]["accuracy"])
-    file = str(validation(run))
-    for other in ("process_per_node", "packed"):
-        ended = predict(run, file, f"runtime.placement={other}")
-        assert (ended.code, ended.out) == (0, kept), ended.err
+    ended = predict(run, str(validation(run)), f"runtime.placement={other}")
+    assert (ended.code, ended.out) == (0, kept), ended.err
 
 
 def treebank(home: Path) -> tuple[dict[str, Any], Path]:
@@ -182,10 +185,10 @@ def test_files_of_a_source_are_predicted_as_its_examples_were(runner, builder, f
     hidden = [5] if builder == "mlp" else 5
     model = {"builder": builder, "hidden": hidden}
     config = runner.config(dtype="float64", model=model, data=data, training=KEEPING)
-    settings = "training.max_epochs=1", "runtime.placement=packed"
+    settings = "training.max_epochs=1", PACKED
     ended = runner.run(config, *settings, timeout_s=TIMEOUT_S, cwd=runner.home)
     assert ended.code == 0, ended.err
-    ended = predict(runner.last.folder, str(file), "runtime.placement=packed")
+    ended = predict(runner.last.folder, str(file), PACKED)
     assert ended.code == 0, ended.err
     found = lines(ended.out)
     assert [list(line)[1 : 1 + len(told)] for line in found] == [told] * len(found)
@@ -207,12 +210,12 @@ def test_molecules_are_predicted_from_smiles_in_the_unit_of_the_property(runner)
     }  # fmt: skip
     model = {"builder": "ggsnn_graph", "hidden": 6}
     config = runner.config(dtype="float64", model=model, data=data, training=KEEPING)
-    settings = "training.max_epochs=1", "runtime.placement=packed"
+    settings = "training.max_epochs=1", PACKED
     assert runner.run(config, *settings, timeout_s=TIMEOUT_S).code == 0
     run = runner.last.folder
     kept = lines((run / "valid_predictions.jsonl").read_text())
     (home / "new.smi").write_text("CO methanol\nC=O\n")
-    ended = predict(run, str(home / "new.smi"), "runtime.placement=packed")
+    ended = predict(run, str(home / "new.smi"), PACKED)
     assert ended.code == 0, ended.err
     found = lines(ended.out)
     assert [line.pop("smiles") for line in found] == ["CO", "C=O"]
@@ -226,7 +229,7 @@ def test_words_and_lists_of_the_source_are_taken_and_a_file_is_written(run):
     json_lines, text = run.parent / "a.jsonl", run.parent / "a.txt"
     json_lines.write_text('{"tokens": ["range", 4, 9, 1], "id": 7}\n\n{"tokens": [13, "3"]}\n')
     text.write_text("range 4 9 1\n13 3\n")
-    first = predict(run, str(json_lines), "runtime.placement=packed", "out=a.out")
+    first = predict(run, str(json_lines), PACKED, "out=a.out")
     second = predict(run, str(text), "out=b.out", "training.max_active_keys=1")
     assert (first.code, second.code) == (0, 0), first.err + second.err
     assert "predictions in a.out" in first.out
@@ -248,26 +251,29 @@ def test_words_and_lists_of_the_source_are_taken_and_a_file_is_written(run):
         ("\n", 78, r"new.jsonl: holds no example"),
     ],
 )
-def test_a_line_that_does_not_fit_is_named_before_anything_starts(run, text, code, message):
+def test_a_line_that_does_not_fit_is_named_before_anything_starts(run, verb, text, code, message):
     (file := run.parent / "new.jsonl").write_text(text)
-    ended = predict(run, str(file))
+    ended = verb(run.parent, "predict", run, file)
     assert (ended.code, ended.out) == (code, "")
     assert re.search(message, ended.last_line), ended.err
     assert not (run / "predictions").exists()
 
 
-def test_what_is_missing_or_would_change_the_model_is_refused(run):
-    ended = predict(run, "nowhere.jsonl")
+def test_what_is_missing_or_would_change_the_model_is_refused(run, verb):
+    def refused(*words: object) -> Ended:
+        return verb(run.parent, "predict", run, *words)
+
+    ended = refused("nowhere.jsonl")
     assert (ended.code, "nowhere.jsonl" in ended.last_line) == (74, True)
-    ended = predict(run, "")  # as make gives it
+    ended = refused("")  # as make gives it
     assert (ended.code, "no file of examples is named" in ended.last_line) == (64, True)
-    file = str(validation(run))
-    ended = predict(run, file, "model.hidden=9")
+    file = validation(run)
+    ended = refused(file, "model.hidden=9")
     assert (ended.code, "cannot be made with another model.hidden" in ended.last_line) == (64, True)
-    ended = predict(run, file, "out=nowhere/a")
+    ended = refused(file, "out=nowhere/a")
     assert (ended.code, "nowhere/a: cannot write" in ended.last_line) == (74, True)
     (run / "parameters.safetensors").unlink()
-    ended = predict(run, file)
+    ended = refused(file)
     assert (ended.code, "has no parameters.safetensors" in ended.last_line) == (64, True)
 
 

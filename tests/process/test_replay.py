@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runs import CHECKOUT, Ended, Runner, environment
+from runs import CHECKOUT, PACKED, THREE_WORKERS, Ended, Runner, environment
 from safetensors.numpy import load_file
 
 pytestmark = pytest.mark.process
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.process
 TREES: dict[str, Any] = {
     "dtype": "float64",
     "model": {"builder": "tree_lstm", "hidden": 6, "embedding": 4, "vocabulary": 6, "classes": 3},
-    "data": {"source": "graph_models:trees", "train": 250, "valid": 30},
+    "data": {"source": "graph_models:trees", "train": 125, "valid": 30},
     "training": {
         "optimizer": {"name": "adam", "lr": 0.01},
-        "update_every": 10,
+        "update_every": 5,
         "max_active_keys": 16,
         "max_epochs": 2,
     },
@@ -48,8 +48,8 @@ def replayed(runner: Runner, folder: Path | str, timeout_s: float = 120) -> Ende
     "settings",
     [
         ("runtime.placement=process_per_node",),
-        ("runtime.placement=packed",),
-        ("nodes.branch.replicas=2", "training.average_every=2", "runtime.placement=packed"),
+        (PACKED,),
+        ("nodes.branch.replicas=2", "training.average_every=2", PACKED),
     ],
     ids=["process_per_node", "packed", "replicas"],
 )
@@ -95,58 +95,59 @@ def _once() -> dict[str, Path]:
 def finished(runner, _once, tmp_path_factory, tmp_path):
     """A copy of one recorded run of the test's own."""
     if not _once:
-        assert runner.run(runner.config(), RECORD, "training.max_epochs=1").code == 0
+        settings = RECORD, "training.max_epochs=1", THREE_WORKERS
+        assert runner.run(runner.config(), *settings).code == 0
         kept = tmp_path_factory.mktemp("recorded") / "run"
         shutil.copytree(runner.last.folder, kept)
         _once["run"] = kept
     return shutil.copytree(_once["run"], runner.home / "copy")
 
 
-def test_a_run_that_was_not_recorded_cannot_be_replayed_and_leaves_no_trace(runner):
-    assert runner.run(runner.config(), "training.max_epochs=1").code == 0
+def test_a_run_that_was_not_recorded_cannot_be_replayed_and_leaves_no_trace(runner, verb):
+    assert runner.run(runner.config(), "training.max_epochs=1", PACKED).code == 0
     assert not (runner.last.folder / "trace").exists()
-    again = replayed(runner, runner.last.folder)
+    again = verb(runner.home, "replay", runner.last.folder)
     assert again.code == 64
     assert "was not recorded; train with runtime.record=true first" in again.last_line
 
 
-def test_a_truncated_trace_is_refused_by_file_and_event(runner, finished):
-    trace = finished / "trace" / "linear-1"
+def test_a_truncated_trace_is_refused_by_file_and_event(verb, finished):
+    trace = finished / "trace" / "linear-2"
     trace.write_bytes(trace.read_bytes()[:-20])
-    again = replayed(runner, finished)
+    again = verb(finished.parent, "replay", finished)
     assert again.code == 78
     assert again.last_line.startswith("AMP-E306: ")
-    assert "trace/linear-1, event " in again.last_line
+    assert "trace/linear-2, event " in again.last_line
     assert "it is cut: " in again.last_line
 
 
-def test_a_garbled_trace_is_refused_by_file_and_event(runner, finished):
+def test_a_garbled_trace_is_refused_by_file_and_event(verb, finished):
     trace = finished / "trace" / "loss"
     content = bytearray(trace.read_bytes())
     content[len(content) // 2] ^= 16
     trace.write_bytes(content)
-    again = replayed(runner, finished)
+    again = verb(finished.parent, "replay", finished)
     assert again.code == 78
     assert "trace/loss, event " in again.last_line
     assert "its bytes are not those that were written" in again.last_line
 
 
-def test_the_trace_of_another_worker_is_refused(runner, finished):
+def test_the_trace_of_another_worker_is_refused(verb, finished):
     shutil.copy(finished / "trace" / "loss", finished / "trace" / "linear-2")
-    again = replayed(runner, finished)
+    again = verb(finished.parent, "replay", finished)
     assert again.code == 78
     assert "a trace of worker 'loss', expected 'linear-2'" in again.last_line
 
 
-def test_another_seed_of_the_config_is_another_run(runner, finished):
+def test_another_seed_of_the_config_is_another_run(verb, finished):
     config = finished / "config.yaml"
     config.write_text(config.read_text().replace("seed: 0", "seed: 1"))
-    again = replayed(runner, finished)
+    again = verb(finished.parent, "replay", finished)
     assert again.code != 0
     assert again.last_line.startswith("AMP-E30")
 
 
-def test_other_numbers_are_told_and_are_a_failure(runner, finished):
+def test_other_numbers_are_told_and_are_a_failure(verb, finished):
     # One who changes what a node computes has a replay that differs, not one that is stuck.
     config = finished / "config.yaml"
     text = config.read_text()
@@ -154,7 +155,7 @@ def test_other_numbers_are_told_and_are_a_failure(runner, finished):
     metrics = finished / "metrics.jsonl"
     stage, rest = metrics.read_text().split("\n", 1)
     metrics.write_text(stage.replace('"loss": ', '"loss": 1') + "\n" + rest)
-    again = replayed(runner, finished)
+    again = verb(finished.parent, "replay", finished)
     assert again.code == 70
     assert again.last_line.startswith("AMP-E307: ")
     assert "loss of epoch 1 train differs by " in again.last_line
@@ -172,7 +173,7 @@ def test_an_evaluation_of_a_recorded_run_is_not_recorded(runner, finished):
 
 
 def test_an_interrupted_run_replays(runner):
-    run = runner.start(runner.config(), RECORD, "training.max_epochs=1000")
+    run = runner.start(runner.config(), RECORD, "training.max_epochs=1000", PACKED)
     run.wait_for(r"epoch +2/\d+ valid")
     run.signal(2)
     assert run.end().code == 130
@@ -184,7 +185,7 @@ def test_an_interrupted_run_replays(runner):
 def test_a_trace_that_cannot_be_written_ends_the_run_with_file_and_reason(runner):
     limit = ("bash", "-c", 'ulimit -f 64; exec "$@"', "bash")
     ended = runner.run(
-        runner.config(), RECORD, "data.train=20000", "training.max_epochs=5", before=limit,
+        runner.config(), RECORD, "data.train=20000", "training.max_epochs=5", PACKED, before=limit,
         timeout_s=120,
     )  # fmt: skip
     assert ended.code == 74, ended.err

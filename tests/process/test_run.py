@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from runs import FOR_EVER, LIST_REDUCTION, title
+from runs import FOR_EVER, LIST_REDUCTION, PACKED, THREE_WORKERS, title
 from safetensors.numpy import load_file
 
 from amp_runtime.config.schema import load_config
@@ -226,16 +226,14 @@ def test_row_132_a_run_that_diverges_says_so_once_by_node_and_ends_soon(runner):
 
 def test_two_runs_at_once_do_not_know_of_each_other(runner):
     config = runner.config()
-    alone, other = (runner.start(config, "training.max_epochs=2") for _ in range(2))
+    alone, other = (runner.start(config, "training.max_epochs=2", PACKED) for _ in range(2))
     assert [alone.end().code, other.end().code] == [0, 0]
     assert len(alone.stages()) == len(other.stages()) == 4
 
 
 def test_two_runs_in_one_second_have_two_folders(runner):
-    config, settings = (
-        runner.config(),
-        ("training.max_epochs=1", f"runtime.runs={runner.home}/both"),
-    )
+    config = runner.config()
+    settings = ("training.max_epochs=1", f"runtime.runs={runner.home}/both", PACKED)
     for run in [runner.start(config, *settings) for _ in range(2)]:
         assert run.end().code == 0
     assert len(list((runner.home / "both").iterdir())) == 2
@@ -251,7 +249,7 @@ def test_two_runs_in_one_second_have_two_folders(runner):
 )
 def test_small_data_sets_train(runner, sizes, splits):
     config = runner.config(data={"source": "list_reduction", "batch": 1, **sizes})
-    settings = ["training.max_epochs=2", "training.max_active_keys=64", "verify=true"]
+    settings = ["training.max_epochs=2", "training.max_active_keys=64", "verify=true", PACKED]
     ended = runner.run(config, *settings)
     assert ended.code == 0
     stages = runner.last.stages()
@@ -268,14 +266,14 @@ def test_a_target_without_validation_data_is_that_of_training(runner):
             "target": {"metric": "loss", "at_most": 100.0},
         },
     )
-    ended = runner.run(config)
+    ended = runner.run(config, PACKED)
     assert ended.code == 0
     assert "target reached: loss" in ended.out
     assert len(runner.last.stages()) == 1
 
 
 def test_a_run_started_from_its_own_folder_config_trains_the_same(runner):
-    settings = ("training.max_epochs=1", "training.schedule=synchronous")
+    settings = ("training.max_epochs=1", "training.schedule=synchronous", PACKED)
     assert runner.run(runner.config(), *settings).code == 0
     first = runner.last.folder
     again = Path(shutil.copy(first / "config.yaml", runner.home / "again.yaml"))
@@ -295,7 +293,7 @@ def test_a_run_started_from_its_own_folder_config_trains_the_same(runner):
     ],
 )
 def test_a_limit_ends_a_run_well_with_validation_and_parameters(runner, setting, why):
-    ended = runner.run(runner.config(), f"training.max_epochs={FOR_EVER}", setting)
+    ended = runner.run(runner.config(), f"training.max_epochs={FOR_EVER}", setting, PACKED)
     assert (ended.code, ended.err) == (0, "")
     assert ended.out.splitlines()[-1].startswith(f"{why}; ")
     stages = runner.last.stages()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import Ended, environment
+from runs import PACKED, Ended, environment
 
 pytestmark = pytest.mark.process
 PAGE = Path(__file__).parents[2] / "docs/your_own_sequences.md"
@@ -49,7 +49,7 @@ def predict(runner, file: Path) -> Ended:
 @pytest.mark.timeout(300)
 def test_the_tagger_reaches_its_target_and_tags_each_word(home, runner):
     text = home / "quotes.txt"
-    ended = runner.run(home / "quotes.yaml", f"data.path={text}", timeout_s=200)
+    ended = runner.run(home / "quotes.yaml", f"data.path={text}", PACKED, timeout_s=200)
     assert (ended.code, ended.err) == (0, "")
     assert "target reached: accuracy" in ended.out
     sentences = [["we", '"', "go", '"', "now"], ["never", '"']]
@@ -76,7 +76,7 @@ def test_the_tagger_reaches_its_target_and_tags_each_word(home, runner):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_jumps_are_told_from_levels(home, runner):
-    ended = runner.run(home / "jumps.yaml", timeout_s=200)
+    ended = runner.run(home / "jumps.yaml", PACKED, timeout_s=200)
     assert (ended.code, ended.err) == (0, "")
     assert "target reached: accuracy" in ended.out
     up = [[0.1], [0.0], [0.1], [1.1], [1.0], [1.2]]

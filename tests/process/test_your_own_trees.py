@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import environment
+from runs import PACKED, environment
 
 pytestmark = pytest.mark.process
 PAGE = Path(__file__).parents[2] / "docs/your_own_trees.md"
@@ -36,7 +36,7 @@ def config(runner) -> Path:
 @pytest.mark.timeout(300)
 def test_the_program_reaches_its_target(config, runner):
     data = f"data.path={runner.home / 'formulas.jsonl'}"
-    ended = runner.run(config, data, "runtime.placement=packed", timeout_s=280)
+    ended = runner.run(config, data, PACKED, timeout_s=280)
     assert ended.code == 0, ended.err
     assert "target reached: accuracy" in ended.out
     new = runner.home / "new.txt"
@@ -62,7 +62,7 @@ def test_the_same_trees_go_through_the_ready_model(config, runner):
         f"data.path={runner.home / 'formulas.jsonl'}",
         "data.source=formulas:typed_examples",
         *CHILD_SUM,
-        "runtime.placement=packed",
+        PACKED,
         "training.max_examples=400",
         timeout_s=280,
     )
