@@ -126,7 +126,7 @@ def test_replicas_of_every_node_are_one_or_become_one_under_any_delivery(
                 assert all((a == centre[name]).all() for name, a in node.parameters.items())
 
 
-@settings(quick, max_examples=15)
+@settings(quick, max_examples=8)
 @given(recipe=recipes, seed=st.integers(0, 2**16))
 @example(recipe=EVERYTHING, seed=0)
 @example(recipe=[(what, 0, 1, 3) for what in range(len(STEPS))], seed=1)
@@ -170,7 +170,7 @@ def test_gradients_match_finite_differences_of_the_whole_graphs_loss(recipe, see
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@settings(quick, max_examples=400)
+@settings(quick, max_examples=120)
 @given(
     recipe=recipes,
     seed=st.integers(0, 2**32),
