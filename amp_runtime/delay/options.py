@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Ge, Gt, Le
+from amp_runtime.limits import Ge, Gt, Le
 
 MOST_DELAY = 1000
 """Updates: as many copies of the weights are held."""

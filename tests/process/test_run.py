@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import yaml
-from runs import FOR_EVER, LIST_REDUCTION, PACKED, THREE_WORKERS, title
+from runs import FOR_EVER, LIST_REDUCTION, PACKED, title
 from safetensors.numpy import load_file
 
 from amp_runtime.config.schema import load_config
