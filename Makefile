@@ -18,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay runs report logs test coverage lint format docs bench seeds replicas staleness remedy-cost graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay runs report logs test coverage chaos lint format docs bench seeds replicas staleness remedy-cost graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
 
 ##@ Help
 
@@ -111,6 +111,9 @@ coverage: $(VENV)/test.stamp ## run the tests and say which lines they reach, wo
 	$(PY) -m coverage run -m pytest $(ARGS)
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage report
+
+chaos: $(VENV)/test.stamp ## kill workers at random while whole numbers are counted (ARGS='--kills 200')
+	PYTHONPATH=tests:. $(PY) tests/chaos.py $(ARGS)
 
 lint: $(VENV)/lint.stamp ## check style, format and types
 	$(PY) -m ruff check .

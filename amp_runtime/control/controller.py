@@ -34,7 +34,7 @@ from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.control.stage import Stage
 from amp_runtime.control.stages import Progress, Split, StageResult, Tally
 from amp_runtime.data.dataset import Dataset
-from amp_runtime.errors import LifecycleError, StallError
+from amp_runtime.errors import LifecycleError, MessagesLostError, StallError
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.statistics import ChannelCounts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
@@ -259,6 +259,7 @@ class Controller:
 
         Raises:
             StallError: a wait passed its deadline; says who waits for what.
+            MessagesLostError: it did because rows were lost between two processes.
         """
         starting = self._life.status in (ControllerStatus.STARTING, ControllerStatus.LINKING)
         name = "start_timeout_s" if starting else "stall_timeout_s"
@@ -266,6 +267,11 @@ class Controller:
         if now - self._last_progress <= timeout_s:
             return
         if self._life.status is ControllerStatus.RUNNING and self.in_flight.instances:
+            if lost := self._reports.lost():
+                raise MessagesLostError(
+                    f"no instance has retired for {timeout_s:g} s: rows were lost; {lost.what}",
+                    where=lost.where,
+                )
             moved_s = self._reports.last_moved - self._last_progress
             moving = moved_s > max(timeout_s / 2, LATE_REPORT_S)
             stage = self._current_stage()

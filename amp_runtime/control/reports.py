@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from amp_runtime.control.actions import Action, Warn
 from amp_runtime.control.stall import who_owes
-from amp_runtime.errors import WireError
+from amp_runtime.errors import InvariantError, WireError
 from amp_runtime.graph.wiring import Wiring
 from amp_runtime.nodes.statistics import ChannelCounts, NodeReport, WorkerReport
 from amp_runtime.rows.message import Mode
@@ -39,6 +39,7 @@ class Reports:
         self._channels = channels
         self._warned_of: set[str] = set()
         self.newest: dict[int, WorkerReport] = {}
+        self._taken_at: dict[int, float] = {}
         self.last_moved = now
 
     def take(self, record: Acknowledged | Status, epoch: int, now: float) -> list[Action]:
@@ -60,7 +61,7 @@ class Reports:
         before = self.newest.get(peer)
         if before is None or report.rows != before.rows:
             self.last_moved = now
-        self.newest[peer] = report
+        self.newest[peer], self._taken_at[peer] = report, now
         return self._warnings(report, epoch)
 
     def _warnings(self, report: WorkerReport, epoch: int) -> list[Action]:
@@ -88,6 +89,21 @@ class Reports:
         """
         counts = {peer: report.process.channels for peer, report in self.newest.items()}
         check_accounts({CONTROLLER: self._channels(), **counts}, self.node_names)
+
+    def lost(self) -> InvariantError | None:
+        """Return which channel has lost messages; None where no worker's word says so.
+
+        Only of workers that have all reported since rows last moved: what was sent to one that
+        is silent may still be under way.
+        """
+        reported = [self._taken_at.get(peer, 0.0) for peer in set(self._peer_of)]
+        if min(reported) <= self.last_moved:
+            return None
+        try:
+            self.assert_all_received()
+        except InvariantError as error:
+            return error
+        return None
 
     def who_owes(self, mode: Mode, before: Mapping[int, WorkerReport]) -> str:
         """Say where rows are.

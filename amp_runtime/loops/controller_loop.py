@@ -165,7 +165,10 @@ class ControllerLoop:
                 self._recover(failures, now)
             self._obey_signals()
             self._check_stop_asked(now)
-            self._check_deadlines(now)
+            try:
+                self._check_deadlines(now)
+            except MessagesLostError as error:
+                self._recover([Failure(error, None)], now)
             self._tell_going_on(now)
             self._console.refresh(self._controller.progress(now), now)
 
@@ -286,6 +289,7 @@ class ControllerLoop:
 
         Raises:
             StallError: one has passed; names workers that are stopped, which are to blame then.
+            MessagesLostError: one has, because rows were lost.
         """
         try:
             self._controller.on_tick(now)

@@ -23,11 +23,19 @@ from amp_runtime.errors import (
     ConfigError,
     InvariantError,
     LifecycleError,
+    MessagesLostError,
     StallError,
     UnmatchedBackwardError,
     WireError,
 )
-from amp_runtime.nodes.statistics import MetricSum, NodeReport, ProcessFacts, WorkerReport
+from amp_runtime.nodes.statistics import (
+    ChannelCount,
+    ChannelCounts,
+    MetricSum,
+    NodeReport,
+    ProcessFacts,
+    WorkerReport,
+)
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.wire.protocol import (
@@ -710,6 +718,25 @@ def test_a_run_that_stands_still_names_instances_and_who_owes():
         StallError, match=r"retired for 4 s; 2 are in flight, the oldest \[1, 2\]; .*linear"
     ):
         play.controller.on_tick(4.1)
+
+
+@pytest.mark.parametrize(("received", "error"), [(1, MessagesLostError), (2, StallError)])
+def test_row_34_rows_that_were_lost_are_told_from_rows_that_are_owed(received, error):
+    play = Play.of(replace(DEFAULT, stall_timeout_s=4)).begun()
+    for worker in (0, 1):
+        play.record(Status(worker, report()))
+    play.now = 2.0
+    sent = ProcessFacts(ChannelCounts(sent=[ChannelCount(2, "forward", 2, 2)]))
+    play.record(Status(0, report(process=sent)))
+    with pytest.raises(StallError):
+        play.controller.on_tick(4.1)  # the other worker has not said what came
+    came = ProcessFacts(ChannelCounts(received=[ChannelCount(1, "forward", received, received)]))
+    play.record(Status(1, report(process=came)))
+    with pytest.raises(error, match="no instance has retired for 4 s") as caught:
+        play.controller.on_tick(4.1)
+    if error is MessagesLostError:
+        assert "rows were lost; (messages, rows) sent (2, 2), received (1, 1)" in str(caught.value)
+        assert "forward channel from linear to loss" in str(caught.value)
 
 
 def test_a_retirement_starts_the_wait_anew_and_a_status_does_not():

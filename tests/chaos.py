@@ -1,0 +1,91 @@
+"""Workers killed at random, again and again, while whole numbers are counted (`make chaos`).
+
+    python tests/chaos.py [--kills 200] [--seed 0]
+
+At the end each node must have counted every example once an epoch: an instance acts through
+exactly one lineage, whatever was killed when. Some kills hit while a kill before is recovered
+from, or while workers are just starting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from runs import FOR_EVER, Runner, wait_until
+from safetensors.numpy import load_file
+
+EXAMPLES = 200
+GOING_BACK = re.compile(r"all go back to [^\n]*\n?$")
+"""The last that a run has said, until training goes on."""
+MOST_PAUSE_S = 1.0
+
+
+def survive(runner: Runner, kills: int, seed: int) -> str:
+    """Kill workers of a run, then let it end; assert that all has been counted once.
+
+    Returns:
+        What came of it, in a line.
+    """
+    drawn = random.Random(seed)
+    shutil.copy(Path(__file__).with_name("counting.py"), runner.home)
+    config = runner.config(
+        model={"builder": "counting:build", "train": EXAMPLES},
+        data={"source": "counting:examples", "train": EXAMPLES, "batch": 4},
+        runtime={"max_restarts": 1_000_000, "quarantine_after": 1_000_000},
+    )
+    run = runner.start(config, f"training.max_epochs={FOR_EVER}", "dtype=float64")
+    run.wait_training()
+    for _ in range(kills):
+        run.process.poll()
+        assert run.process.returncode is None, f"seed {seed}: {run.err}"
+        name, pid = drawn.choice(sorted(run.workers.items()))
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # killed before, and the next is not there yet
+        if drawn.random() < 0.7:  # else while all go back
+            time.sleep(drawn.random() * MOST_PAUSE_S)
+    wait_until(lambda: not GOING_BACK.search(run.out), f"seed {seed}: training goes on", 60.0)
+    n_epochs = run.out.count(" train ")
+    wait_until(lambda: run.out.count(" train ") > n_epochs + 1, f"seed {seed}: two epochs", 60.0)
+    run.signal(signal.SIGINT)
+    ended = run.end(60.0)
+    assert ended.code == 130, f"seed {seed}: {ended.err}"
+    trained = sum(stage["examples"] for stage in run.stages() if stage["split"] == "train")
+    counted = load_file(run.folder / "parameters.safetensors")
+    for name, counts in counted.items():
+        # Of the epoch that was cut short, some examples are counted and some are not.
+        said = f"seed {seed}: {name} counted {counts.tolist()}, {trained} examples trained on"
+        assert counts.max() - counts.min() <= 1, said
+        assert counts.sum() == trained, said
+    seen = run.out.count("ended unasked")
+    return f"seed {seed}: {seen} of {kills} kills seen, {trained} examples counted once each"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        runner = Runner(Path(home), "chaos")
+        try:
+            sys.stdout.write(survive(runner, given.kills, given.seed) + "\n")
+        finally:
+            for run in runner.started:
+                if run.process.poll() is None:
+                    run.process.kill()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
