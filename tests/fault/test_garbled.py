@@ -6,12 +6,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import zmq
-from runs import FOR_EVER, Run, Runner
+from runs import FOR_EVER, Run, Runner, wait_until
 from wire_frames import as_bytes, edited
 
 from amp_runtime.nodes.statistics import WorkerReport
@@ -30,15 +31,28 @@ def training(runner: Runner) -> Run:
     return run
 
 
-def write(peer: int, lane: str, *messages: Sequence[bytes]) -> None:
-    """Send multipart messages to a lane of a peer, as any process of this user can."""
+def write(run: Run, peer: int, lane: str, *messages: Sequence[bytes]) -> None:
+    """Send multipart messages to a lane of a peer, as any process of this user can.
+
+    Until all are sent, or the run has ended because of those that were.
+    """
     (directory,) = Path(os.environ["XDG_RUNTIME_DIR"]).glob("amp-*")
+    waiting = deque(messages)
+
+    def done() -> bool:
+        with contextlib.suppress(zmq.Again):  # not connected yet, or its reader is slow
+            while waiting:
+                socket.send_multipart(waiting[0], zmq.NOBLOCK)
+                waiting.popleft()
+        return not waiting or run.process.poll() is not None
+
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
         socket.immediate = 1
-        socket.linger = socket.sndtimeo = 10_000
+        socket.linger = 10_000
         socket.connect(f"ipc://{directory}/{peer}.0.{lane}")
-        for frames in messages:
-            socket.send_multipart(frames)
+        wait_until(done, f"messages taken by peer {peer}")
+        if run.process.poll() is not None:
+            socket.linger = 0
 
 
 @pytest.mark.parametrize(
@@ -54,7 +68,7 @@ def test_a_record_of_other_contents_ends_the_run_and_names_sender_record_and_fie
     run = training(runner)
     envelope = Envelope(run.json("plan.json")["run"], 0, LINEAR_1, 0, 0)
     frames = as_bytes(encode_record(envelope, Status(LINEAR_1 - 1, WorkerReport({}))))
-    write(CONTROLLER, "c", edited(frames, fields=fields))
+    write(run, CONTROLLER, "c", edited(frames, fields=fields))
     ended = run.end()
     assert ended.code == 70
     assert ended.last_line.startswith(f"AMP-E501: a frame on the control lane: {says}")
@@ -66,8 +80,7 @@ def test_a_worker_that_speaks_for_another_ends_the_run(runner):
     forged = Status(LOSS - 1, WorkerReport({}))
     envelopes = [Envelope(run_id, 0, LINEAR_1, 0, n) for n in range(500)]
     # One of these numbers is the next of that worker; those before are duplicates.
-    with contextlib.suppress(zmq.Again):  # the run may end before all are sent
-        write(CONTROLLER, "c", *(encode_record(envelope, forged) for envelope in envelopes))
+    write(run, CONTROLLER, "c", *(encode_record(envelope, forged) for envelope in envelopes))
     ended = run.end()
     assert (ended.code, ended.last_line[:10]) == (70, "AMP-E501: ")
     assert "from worker 'linear-1': status.worker is 7; it must be 3, the sender" in ended.last_line
@@ -86,7 +99,7 @@ def stop(run_id: str, sender: int, sequence: int = 0) -> list[bytes]:
 )
 def test_a_frame_that_is_not_of_our_protocol_ends_the_run(runner, peer, lane, says):
     run = training(runner)
-    write(peer, lane, [b"garbage", b"x" * 100])
+    write(run, peer, lane, [b"garbage", b"x" * 100])
     ended = run.end()
     assert ended.code == 70
     assert ended.last_line.startswith(says)
@@ -97,8 +110,8 @@ def test_a_frame_that_is_not_of_our_protocol_ends_the_run(runner, peer, lane, sa
 def test_frames_of_another_run_and_those_that_came_before_change_nothing(runner):
     run = training(runner)
     run_id = run.json("plan.json")["run"]
-    write(LOSS, "c", stop("0" * 32, CONTROLLER))
-    write(LOSS, "c", stop(run_id, CONTROLLER))  # number 0 was `link`, long ago
+    write(run, LOSS, "c", stop("0" * 32, CONTROLLER))
+    write(run, LOSS, "c", stop(run_id, CONTROLLER))  # number 0 was `link`, long ago
     stages = len(run.stages())
     run.wait_for(rf"(epoch .*\n[^$]*){{{stages + 4}}}")
     run.signal(signal.SIGINT)
@@ -108,7 +121,7 @@ def test_frames_of_another_run_and_those_that_came_before_change_nothing(runner)
 
 def test_a_worker_obeys_only_the_controller(runner):
     run = training(runner)
-    write(LOSS, "c", stop(run.json("plan.json")["run"], LINEAR_1))
+    write(run, LOSS, "c", stop(run.json("plan.json")["run"], LINEAR_1))
     ended = run.end()
     assert (ended.code, ended.last_line[:10]) == (70, "AMP-E501: ")
     assert "AMP-E501: worker 'loss' (" in ended.last_line

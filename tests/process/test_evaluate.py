@@ -18,7 +18,7 @@ from safetensors.numpy import load_file, save_file
 from amp_runtime.config.schema import load_config
 
 pytestmark = pytest.mark.process
-TIMEOUT_S = 30
+TIMEOUT_S = 90
 
 
 @pytest.fixture(scope="module")
