@@ -23,6 +23,9 @@ MOST_PATIENCE = 4.0
 DOCUMENTED = {0, 64, 70, 74, 75, 78, 130, 143}
 """The exit statuses that a run may have."""
 
+ACCOUNTS = r"(?m)^instances: (\d+) injected = (\d+) retired \+ (\d+) lost; left out: \d+; workers"
+"""The line of a report that says what became of all instances."""
+
 LIST_REDUCTION = {
     "model": {"builder": "rnn", "hidden": 8, "embedding": 8},
     "data": {"source": "list_reduction", "train": 200, "valid": 50, "batch": 10},
@@ -181,7 +184,7 @@ class Run:
             os.kill(pids[worker], signal.SIGKILL)
 
     def end(self, timeout_s: float = DEADLINE_S) -> Ended:
-        """Wait for the end; assert what every end has in common (reliability.md, P0 5 and 6)."""
+        """Wait for the end; assert what every end has in common (reliability.md, P0 5, 6 and 8)."""
         started = time.monotonic()
         try:
             wait_until(lambda: self.process.poll() is not None, "ended", timeout_s)
@@ -192,10 +195,19 @@ class Run:
         if code == -signal.SIGKILL:  # the test's own
             return ended
         assert code in DOCUMENTED, (code, ended.err)
+        self._assert_accounts()
         if code:
             assert re.fullmatch(r"AMP-E\d{3}: .{20,}", ended.last_line), ended.err
             assert ended.err.count("AMP-E") == 1, ended.err
         return ended
+
+    def _assert_accounts(self) -> None:
+        """Assert that a report tells of each injected instance what became of it (P0 8)."""
+        for report in self._runs.glob("*/report.txt"):
+            told = [list(map(int, some)) for some in re.findall(ACCOUNTS, report.read_text())]
+            assert len(told) == 1, report.read_text()
+            ((injected, retired, lost),) = told
+            assert injected == retired + lost, report.read_text()
 
 
 class Runner:
@@ -266,7 +278,9 @@ class Runner:
 
 @contextmanager
 def leaving_nothing(private: Path, mark: str) -> Iterator[None]:
-    """Assert that what happens within leaves nothing behind (reliability.md 4.1, P0 1 to 3).
+    """Assert that what happens within leaves nothing behind (reliability.md 4.1, P0 1 to 4).
+
+    A socket that listens is a descriptor of a process: of one that is left, or of this one.
 
     Args:
         private: the temp dir and the runtime dir of all that is started within.

@@ -28,12 +28,16 @@ class InFlight:
 
     At most `max_keys` instances and `max_rows` injected rows are in flight; an
     instance is always admitted when none is, and order is kept.
+
+    Attributes:
+        rows: injected and not answered.
+        admitted, retired: instances so far.
     """
 
     def __init__(self, max_keys: int, max_rows: int, *, verify: bool = False) -> None:
         self.max_keys = max_keys
         self.max_rows = max_rows
-        self.rows = 0
+        self.rows = self.admitted = self.retired = 0
         self._verify = verify
         self._slots = Stash("controller")
         self._table = InstanceTable(["owed", "examples"])
@@ -55,6 +59,7 @@ class InFlight:
         self._table.columns["owed"][positions] = n_rows
         self._table.columns["examples"][positions] = n_examples
         self.rows += int(n_rows.sum())
+        self.admitted += len(instances)
 
     def stamp(self, state: Int32) -> Int32:
         """Return slots for rows with `state` [rows, n], one answer due to each."""
@@ -93,6 +98,7 @@ class InFlight:
         retired = instances[done]
         n_examples = self._table.columns["examples"][at[done]].astype(np.int32)
         self._table.remove(retired.astype(np.int64))
+        self.retired += len(retired)
         return Retirement(retired, n_examples)
 
     def span_left(self, next_instance: int, max_age: int) -> int:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from amp_runtime import failpoints
+from amp_runtime.control.accounts import Accounts
 from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker, Warn
 from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
@@ -70,6 +71,7 @@ class ControllerLoop:
         self._faults: list[Fault] = []
         self._stop_asked = 0.0
         self._failed_at: float | None = None
+        self._accounts = Accounts()
         self.recovery = Recovery(_recovery_settings(prepared))
         self.interruption: AmpError | None = None
 
@@ -85,8 +87,15 @@ class ControllerLoop:
         return self._finished
 
     def failures(self) -> list[str]:
-        """Return the lines about failures in the report."""
-        return self.recovery.report(self._placement.peer_name)
+        """Return the lines about failures, and what became of all instances, in the report."""
+        assert self._finished is not None
+        reports = self._finished.reports.values()
+        of_workers = [report.process.channels for report in reports]
+        n_restarts = sum(self.recovery.generation.incarnations.values())
+        accounts = self._accounts.words(
+            len(self.recovery.left_out), n_restarts, [self._link.channels.counts(), *of_workers]
+        )
+        return [*self.recovery.report(self._placement.peer_name), accounts]
 
     def _run(self) -> None:
         config = self._prepared.config
@@ -191,6 +200,7 @@ class ControllerLoop:
         if self.interruption is not None:
             raise failures[0].error
         generation = self.recovery.next(failures, self._controller.in_flight.numbers(), now)
+        self._accounts.close(self._controller.in_flight)
         self._failed_at = now
         for failure in failures:
             self._console.say(f"warning: {failure.error}")
@@ -281,6 +291,7 @@ class ControllerLoop:
                     self._console.say(f"warning: {text}")
                 case Finished():
                     self._finished = action
+                    self._accounts.close(self._controller.in_flight)
 
     # ---- what ends a run early
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amp_runtime.control.accounts import Accounts
 from amp_runtime.control.in_flight import InFlight
 from amp_runtime.errors import InvariantError, UnmatchedBackwardError, VerifyError
 
@@ -135,3 +136,24 @@ def test_bounds_hold_and_everything_retires_in_any_order_of_answers(sizes, keys,
             del slots_of[slot]
     assert sorted(retired) == list(range(len(sizes)))
     flight.assert_drained()
+
+
+def test_every_instance_that_was_admitted_retired_or_is_lost_with_its_generation():
+    accounts = Accounts()
+    for _ in range(2):
+        flight = InFlight(10, 10)
+        flight.admit(np.array([1, 2, 3], np.int32), np.array([1, 1, 2]), np.array([1, 1, 1]))
+        slots = flight.stamp(np.array([[1], [2], [3], [3]], np.int32))
+        flight.answer(slots[:3, None])
+        accounts.close(flight)
+    assert (accounts.injected, accounts.retired, accounts.lost) == (6, 4, 2)
+    given = [
+        {"dropped": {"stale_generation": 2}},
+        {},
+        {"dropped": {"stale_generation": 1, "gap": 1}},
+    ]
+    assert accounts.words(1, 3, given) == (
+        "instances: 6 injected = 4 retired + 2 lost; left out: 1; workers started again: 3; "
+        "frames dropped: gap 1, stale_generation 3"
+    )
+    assert Accounts().words(0, 0, [{}]).endswith("frames dropped: 0")
