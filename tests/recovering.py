@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from counting import build, examples
 
-from amp_runtime.control.actions import Action, Finished, Inject, ToWorker
+from amp_runtime.control.actions import Action, Commit, Finished, Inject, TakeShards, ToWorker
+from amp_runtime.control.checkpoints import Resume
 from amp_runtime.control.controller import Controller
 from amp_runtime.control.recovery import Failure, Generation, Recovery, RecoverySettings
 from amp_runtime.control.settings import ControllerSettings
@@ -29,9 +30,22 @@ from amp_runtime.host.node_host import NodeHost
 from amp_runtime.nodes.node import NodeContext
 from amp_runtime.nodes.statistics import ProcessFacts
 from amp_runtime.rows.message import Message
+from amp_runtime.rows.saved import Saved
 from amp_runtime.sockets.peer_link import PeerLink
 from amp_runtime.wire.ledger import Lane
-from amp_runtime.wire.protocol import CONTROLLER, Hello, Link, Linked, Record, Reset, Stop
+from amp_runtime.wire.protocol import (
+    CONTROLLER,
+    Hello,
+    Link,
+    Linked,
+    ReadShards,
+    Record,
+    Reset,
+    Shard,
+    ShardsWritten,
+    Stop,
+    WriteShards,
+)
 from workers.registry import Registry
 
 RUN = "0123456789abcdef" * 2
@@ -39,6 +53,8 @@ NEVER = RecoverySettings(max_restarts=1_000_000, quarantine_after=1_000_000)
 """Nothing is given up, and no instance left out."""
 
 Frames = tuple[bytes, ...]
+Disk = dict[tuple[str, str], tuple[Saved, tuple[int, ...]]]
+"""Shards: {(folder, node): what it goes on from, and what it had counted}."""
 Channel = tuple[int, int, int, Lane]
 """(sender, receiver, incarnation of the receiver, lane): a socket of its own each."""
 
@@ -111,6 +127,7 @@ class Worker:
             generation=generation,
         )
         self.stopped = False
+        self.disk: Disk = {}
         self.incarnations: tuple[int, ...] = ()
         self._begin_anew()
 
@@ -149,6 +166,11 @@ class Worker:
                     self._send(Linked(self.peer - 1))
                 case Stop():
                     self.stopped = True
+                case WriteShards(checkpoint=number, folder=folder):
+                    self._send(ShardsWritten(self.peer - 1, number, self._write(folder), ""))
+                case ReadShards(folder=folder, shards=shards):
+                    saved = {shard.node: self.disk[folder, shard.node][0] for shard in shards}
+                    self.host.restore(saved)
                 case _:
                     for reply in self.host.on_record(received.body):
                         self._send(reply)
@@ -159,6 +181,13 @@ class Worker:
             for record in self.host.take_records():
                 self._send(record)
 
+    def _write(self, folder: str) -> list[Shard]:
+        shards = []
+        for name, saved in self.host.save().items():
+            self.disk[folder, name] = copy.deepcopy(saved), self.counts()
+            shards.append(Shard(name, 0, "", True))
+        return shards
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Worker:
         host = self.host
         # What a host is given and never changes; nodes see its arena, which does.
@@ -166,7 +195,7 @@ class Worker:
         for node in host.nodes.values():
             given = {f.name: getattr(node.context, f.name) for f in dataclasses.fields(NodeContext)}
             fixed += [value for name, value in given.items() if name != "structure"]
-        memo |= {id(same): same for same in fixed}
+        memo |= {id(same): same for same in (*fixed, self.disk)}
         made: Worker = copied(self, memo)
         for node in made.host.parameterised():  # it knows its own arrays by where they are
             node._gradient_ids = [id(array) for array in node._gradients.values()]
@@ -202,7 +231,7 @@ class Control:
     def __deepcopy__(self, memo: dict[int, Any]) -> Control:
         injecting = self.controller._injecting
         fixed = [injecting._ports, injecting._peer_at, injecting._fields]
-        memo |= {id(same): same for same in (*fixed, *self.recovery.failures)}
+        memo |= {id(same): same for same in (*fixed, self.newest, *self.recovery.failures)}
         return copied(self, memo)
 
     def __init__(self, fixed: Fixed, settings: RecoverySettings = NEVER) -> None:
@@ -213,6 +242,8 @@ class Control:
         self.recovery = Recovery(settings)
         self.finished: Finished | None = None
         self.time = 0.0
+        self.newest: Resume | None = None
+        self.number = 0
         self.make_controller()
 
     def make_controller(self) -> None:
@@ -225,6 +256,8 @@ class Control:
             self.link.channels.counts,
             self.time,
             generation=self.recovery.generation,
+            resume=self.newest,
+            checkpoint=self.number,
         )
 
     def receive(self, lane: Lane, frames: Frames) -> None:
@@ -242,8 +275,16 @@ class Control:
                     self.link.send_record(peer, record)
                 case Inject(peer=peer, message=message):
                     self.link.send_message(peer, message)
+                case TakeShards(number=number):
+                    for peer in self.peers:
+                        self.link.send_record(peer, WriteShards(number, self._folder(number)))
+                case Commit(number=number, shards=shards, run=run):
+                    self.newest, self.number = Resume(self._folder(number), shards, run), number
                 case Finished():
                     self.finished = action
+
+    def _folder(self, number: int) -> str:
+        return f"{number} of generation {self.recovery.generation.number}"
 
     def recover(self, failures: Sequence[Failure]) -> Generation:
         in_flight = self.controller.in_flight.numbers()
@@ -272,11 +313,13 @@ class World:
 
     Attributes:
         workers: by peer; None: dead, and nobody knows yet.
+        disk: what outlives processes.
     """
 
     control: Control
     workers: dict[int, Worker | None]
     under_way: dict[Channel, tuple[Frames, ...]] = field(default_factory=dict)
+    disk: Disk = field(default_factory=dict)
 
     @staticmethod
     def of(fixed: Fixed, settings: RecoverySettings = NEVER) -> World:
@@ -293,7 +336,7 @@ class World:
             peer: copy.deepcopy(worker) if peer in peers else worker
             for peer, worker in self.workers.items()
         }
-        return World(control, workers, dict(self.under_way))
+        return World(control, workers, dict(self.under_way), dict(self.disk))
 
     def channels(self) -> list[Channel]:
         """Return those with a message that somebody could receive."""
@@ -310,6 +353,8 @@ class World:
         process = self.process(receiver)
         if process is None or (isinstance(process, Worker) and process.incarnation != incarnation):
             return
+        if isinstance(process, Worker):
+            process.disk = self.disk  # that of this world
         try:
             process.receive(lane, frames)
         except MessagesLostError:

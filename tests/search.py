@@ -105,6 +105,12 @@ class State:
                 twice = [n for n in worker.counts() if n > 1]
                 assert not twice, f"worker {peer} counted an example twice: {worker.counts()}"
         control = self.world.control
+        if control.newest is not None:
+            behind = control.newest.run.numbers["place"]["trained"]
+            for (folder, node), (_, counts) in self.world.disk.items():
+                if counts and folder == control.newest.folder:
+                    said = f"a checkpoint of {behind} examples, of which {node} counted {counts}"
+                    assert sum(counts) == behind, said
         in_flight = control.controller.in_flight.instances
         assert in_flight <= control.fixed.settings.max_active_keys
         if control.finished is not None:
@@ -117,7 +123,8 @@ class State:
         world = self.world
         workers = tuple(worker and worker_key(worker) for worker in world.workers.values())
         under_way = tuple(sorted(world.under_way.items()))
-        return control_key(world.control), workers, under_way, self.left, self.lost
+        disk = tuple(sorted((*place, counts) for place, (_, counts) in world.disk.items()))
+        return control_key(world.control), workers, under_way, disk, self.left, self.lost
 
 
 def name(channel: Channel) -> str:
@@ -161,6 +168,7 @@ def control_key(control: Control) -> Hashable:
         sum(len(retired.instances) for retired in made._unsent),
         made._barrier,
         control.finished is None,
+        control.newest and (control.newest.folder, str(control.newest.run.numbers)),
     )
 
 

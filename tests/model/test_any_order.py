@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from recovering import Fixed, World, crash
 
+from amp_runtime.control.checkpoints import CheckpointRule
+
 EPOCHS = 2
-FIXED = Fixed.of(6, nodes=2, valid=2, max_epochs=EPOCHS, max_active_keys=3, update_every=2)
+FIXED = Fixed.of(
+    6,
+    nodes=2,
+    valid=2,
+    max_epochs=EPOCHS,
+    max_active_keys=3,
+    update_every=2,
+    checkpoints=CheckpointRule(examples=4),
+)
 MOST_STEPS = 5000
 CHOICE = st.integers(0, 1_000)
 

@@ -10,15 +10,19 @@ import pytest
 from recovering import Fixed, Worker, World
 from search import Budget, Search, ViolationError
 
+from amp_runtime.control.checkpoints import CheckpointRule
 from amp_runtime.control.controller import Controller
-from amp_runtime.control.lifecycle import ControllerStatus
+from amp_runtime.control.lifecycle import CONTROLLER_TABLE, ControllerStatus
 from amp_runtime.wire.ledger import Channels, Lane, Verdict
 from amp_runtime.wire.protocol import CONTROLLER, Linked
 
+EACH = CheckpointRule(epochs=None, examples=1)
 
-def search(n_examples: int, **budget: int) -> Search:
+
+def search(n_examples: int, rule: CheckpointRule | None = None, **budget: int) -> Search:
     # An instance a message: those that are injected together would travel together.
-    return Search(Fixed.of(n_examples, update_every=1), Budget(**budget)).run()
+    fixed = Fixed.of(n_examples, update_every=1, checkpoints=rule)
+    return Search(fixed, Budget(**budget)).run()
 
 
 @pytest.mark.parametrize(
@@ -36,16 +40,32 @@ def test_whatever_fails_when_each_example_counts_once_and_the_run_ends(
     assert search(n_examples, **budget).states >= at_least
 
 
+@pytest.mark.parametrize(
+    ("n_examples", "budget", "at_least"),
+    [(2, {"alarms": 1}, 500), (1, {"kills": 1}, 500)],
+)
+def test_with_checkpoints_what_is_gone_back_to_holds_what_has_retired_and_no_more(
+    n_examples, budget, at_least
+):
+    assert search(n_examples, EACH, **budget).states >= at_least
+
+
 # ------------------------------------------------------------------------------ mutants
 
 
-def without_generation(monkeypatch, applies) -> None:
-    """Have frames judged as if they were of the receiver's generation, where `applies` says."""
+def without_generation(monkeypatch, applies, *, next_too: bool = False) -> None:
+    """Have frames judged as if they were of the receiver's generation, where `applies` says.
+
+    Args:
+        next_too: and as if they were the next on their channel.
+    """
     judge = Channels._judge
 
     def judged(self, envelope, lane):
         if applies(self, lane):
             envelope = envelope._replace(generation=self.generation)
+            if next_too:
+                envelope = envelope._replace(sequence=self.expected(envelope.sender, lane))
         return judge(self, envelope, lane)
 
     monkeypatch.setattr(Channels, "_judge", judged)
@@ -116,6 +136,37 @@ def test_mutant_4_survivors_keep_their_parameters(monkeypatch):
     monkeypatch.setattr(Worker, "make_host", kept)
     with pytest.raises(ViolationError, match="counted"):
         search(1, kills=1)
+
+
+def test_mutant_5_a_checkpoint_is_taken_while_instances_are_in_flight(monkeypatch):
+    inject = Controller._inject
+
+    def hasty(self, now):
+        stage = self._current_stage()
+        if not self.in_flight.instances or not self._is_to_save(stage, now):
+            return inject(self, now)
+        return self._save(self._place_in(stage, now), self._go_on)
+
+    monkeypatch.setattr(Controller, "_inject", hasty)
+    monkeypatch.setitem(
+        CONTROLLER_TABLE,
+        ControllerStatus.RUNNING,
+        CONTROLLER_TABLE[ControllerStatus.RUNNING] | {ControllerStatus.SAVING},
+    )
+    with pytest.raises(ViolationError):
+        search(2, EACH, alarms=1)
+
+
+def test_mutant_7_the_controller_takes_shards_of_any_generation(monkeypatch):
+    # Where it still counts the messages, no search finds that it does not look at generations:
+    # those of one generation are never the next of another, but for the first.
+    without_generation(
+        monkeypatch,
+        lambda channels, lane: channels.sender == CONTROLLER and lane is Lane.CONTROL,
+        next_too=True,
+    )
+    with pytest.raises(ViolationError):
+        search(1, EACH, alarms=1)
 
 
 def test_mutant_6_the_controller_takes_answers_of_any_generation(monkeypatch):
