@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import FOR_EVER, Run, Runner, environment, wait_until
+from runs import FOR_EVER, PACKED, THREE_WORKERS, Run, Runner, environment, wait_until
 from safetensors.numpy import load_file
 
 pytestmark = pytest.mark.fault
@@ -47,7 +47,7 @@ def assert_stopped_well(run: Run, code: int) -> None:
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)]
 )
 def test_one_signal_drains_prints_the_table_and_writes_the_parameters(runner, number, code):
-    run = training(runner)
+    run = training(runner, PACKED)
     run.signal(number)
     assert_stopped_well(run, code)
 
@@ -113,7 +113,7 @@ def test_a_signal_while_data_is_read_ends_the_run_at_once(runner, number, code):
 
 
 def test_a_reader_that_has_seen_enough_does_not_end_the_run(runner):
-    run = runner.start(runner.config(), "training.max_epochs=3", stdout=subprocess.PIPE)
+    run = runner.start(runner.config(), "training.max_epochs=3", PACKED, stdout=subprocess.PIPE)
     assert run.process.stdout.readline()
     run.process.stdout.close()
     ended = run.end()
@@ -124,15 +124,14 @@ def test_a_reader_that_has_seen_enough_does_not_end_the_run(runner):
 
 def test_a_full_disk_behind_stdout_does_not_end_the_run(runner):
     with open("/dev/full", "w") as full:
-        run = runner.start(runner.config(), "training.max_epochs=1", stdout=full)
+        run = runner.start(runner.config(), "training.max_epochs=1", PACKED, stdout=full)
     assert run.end().code == 0
     assert (run.folder / "parameters.safetensors").is_file()
 
 
 def test_a_run_started_with_its_streams_closed_trains(runner):
-    run = runner.start(
-        runner.config(), "training.max_epochs=1", before=("sh", "-c", 'exec "$@" <&- >&- 2>&-', "-")
-    )
+    closed = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "-")
+    run = runner.start(runner.config(), "training.max_epochs=1", PACKED, before=closed)
     assert run.end().code == 0
     assert (run.folder / "parameters.safetensors").is_file()
 
@@ -140,7 +139,7 @@ def test_a_run_started_with_its_streams_closed_trains(runner):
 @pytest.mark.parametrize("verb", ["report", "logs"])
 def test_what_nobody_reads_is_no_error(runner, verb):
     """Of a report that fits into a buffer only the flush at the exit fails."""
-    run = runner.start(runner.config(), "training.max_epochs=1")
+    run = runner.start(runner.config(), "training.max_epochs=1", THREE_WORKERS)
     assert run.end().code == 0
     with (run.folder / "logs" / "loss.0.log").open("a") as log:  # more than a pipe holds
         log.write("2026-01-01T00:00:00.000+00:00 INFO loss filled\n" * 5000)
@@ -273,7 +272,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_bug_in_the_controller_ends_in_one_line_with_a_traceback_before_it(runner):
-    run = runner.start(runner.config(), program=("-c", UNFORESEEN))
+    run = runner.start(runner.config(), PACKED, program=("-c", UNFORESEEN))
     ended = run.end()
     assert (ended.code, ended.last_line[:10]) == (70, "AMP-E001: ")
     assert "OverflowError: a bug of ours (<string>:6)" in ended.last_line
