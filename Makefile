@@ -103,8 +103,10 @@ report: $(VENV)/run.stamp ## print what RUN did: stages, nodes, errors
 ##@ Develop
 
 # Two at a time; ARGS='-n 0' runs one at a time.
+# Each of two runs a half, in order, and takes from the other's when it is done: so what is made
+# once a file is made once, and real runs go beside tests/pure rather than beside each other.
 test: $(VENV)/test.stamp ## run the tests (ARGS='-k name', ARGS=tests/pure)
-	$(PY) -m pytest -n 2 $(ARGS)
+	$(PY) -m pytest -n 2 --dist worksteal $(ARGS)
 
 coverage: $(VENV)/test.stamp ## run the tests and say which lines they reach, workers included
 	$(PY) -m coverage erase

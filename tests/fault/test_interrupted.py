@@ -33,7 +33,7 @@ def assert_stopped_well(run: Run, code: int) -> None:
     assert re.match(rf"AMP-E90[12]: .*stopped by {name}$", ended.last_line), ended.err
     assert ended.err.count("\n") == 1
     assert "finishing what is in flight; once more ends at once" in ended.out
-    assert re.search(r"^node +core +rows", ended.out, re.MULTILINE)
+    assert re.search(r"^node +(worker +)?core +rows", ended.out, re.MULTILINE)
     arrays = load_file(run.folder / "parameters.safetensors")
     assert "linear-1.weight" in arrays
     assert (run.folder / "report.txt").read_text() in ended.out
