@@ -10,6 +10,7 @@ from, or while workers are just starting.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import re
@@ -20,13 +21,23 @@ import tempfile
 import time
 from pathlib import Path
 
-from runs import FOR_EVER, Runner, wait_until
+from runs import FOR_EVER, Run, Runner, is_running, wait_until
 from safetensors.numpy import load_file
 
 EXAMPLES = 200
 GOING_BACK = re.compile(r"all go back to [^\n]*\n?$")
 """The last that a run has said, until training goes on."""
 MOST_PAUSE_S = 1.0
+
+
+def alive(run: Run) -> list[str]:
+    """Return the workers that have started and still run.
+
+    Raises:
+        AssertionError: the run has ended.
+    """
+    assert run.process.poll() is None, run.err
+    return sorted(name for name, pid in run.workers.items() if is_running(pid))
 
 
 def survive(runner: Runner, kills: int, seed: int) -> str:
@@ -45,13 +56,9 @@ def survive(runner: Runner, kills: int, seed: int) -> str:
     run = runner.start(config, f"training.max_epochs={FOR_EVER}", "dtype=float64")
     run.wait_training()
     for _ in range(kills):
-        run.process.poll()
-        assert run.process.returncode is None, f"seed {seed}: {run.err}"
-        name, pid = drawn.choice(sorted(run.workers.items()))
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # killed before, and the next is not there yet
+        name = drawn.choice(wait_until(lambda: alive(run), f"seed {seed}: a worker to kill"))
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(run.workers[name], signal.SIGKILL)
         if drawn.random() < 0.7:  # else while all go back
             time.sleep(drawn.random() * MOST_PAUSE_S)
     wait_until(lambda: not GOING_BACK.search(run.out), f"seed {seed}: training goes on", 60.0)
