@@ -170,7 +170,7 @@ class ControllerLoop:
                 # A worker that raised says so before it ends.
                 failures = self._receive_all([Lane.CONTROL] if failures else []) or failures
                 failures = failures or self._supervisor.silent(now)
-            if failures:
+            if failures and self._finished is None:  # else all are leaving anyway
                 self._recover(failures, now)
             self._obey_signals()
             self._check_stop_asked(now)
