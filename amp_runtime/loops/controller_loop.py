@@ -165,12 +165,11 @@ class ControllerLoop:
             ready = self._link.endpoint.poll(TICK_S, fds)
             failures = self._receive_all(ready.lanes)
             now = time.monotonic()
-            if self._finished is None:
-                failures = failures or self._supervisor.ended(ready.fds)
+            if not failures and (ended := self._supervisor.ended(ready.fds)):
                 # A worker that raised says so before it ends.
-                failures = self._receive_all([Lane.CONTROL] if failures else []) or failures
-                failures = failures or self._supervisor.silent(now)
-            if failures and self._finished is None:  # else all are leaving anyway
+                failures = self._receive_all([Lane.CONTROL]) or ended
+            failures = failures or self._supervisor.silent(now)
+            if failures and self._finished is None:  # else all are leaving
                 self._recover(failures, now)
             self._obey_signals()
             self._check_stop_asked(now)
