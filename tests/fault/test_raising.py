@@ -12,6 +12,8 @@ from runs import FOR_EVER, Ended, Run, Runner, wait_until
 
 pytestmark = pytest.mark.fault
 USER = Path(__file__).with_name("user_nodes.py")
+OTHERS = "runtime.placement={host: [{nodes: [before, after, loss]}]}"
+"""Who is to blame has a worker of its own, and the others have one."""
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +29,7 @@ def start(runner: Runner, *settings: str, model: dict | None = None, **sections)
     )
     # What a first failure says; what follows on it: test_recovery.py.
     once = ("runtime.recovery=none", f"training.max_epochs={FOR_EVER}")
-    return runner.start(config, *once, *settings)
+    return runner.start(config, *once, OTHERS, *settings)
 
 
 def line_of(text: str) -> str:
@@ -133,8 +135,8 @@ def test_ctrl_c_ends_a_run_with_a_node_that_hangs_and_says_what_is_lost(runner):
     ],
 )
 def test_who_sent_rows_that_do_not_fit_is_named(runner, kind, receiver, said):
-    run = start(runner, model={"kind": f"user_nodes:{kind}"})
-    ended = run.end()
+    each = "runtime.placement=process_per_node"
+    ended = start(runner, each, model={"kind": f"user_nodes:{kind}"}).end()
     assert (ended.code, ended.last_line[:10]) == (70, "AMP-E404: ")
     assert re.search(
         rf"in worker '{receiver}' .*: rows from worker 'suspect': node '{receiver}', {said}",
