@@ -290,6 +290,10 @@ class Controller:
                 fix=f"see the logs of these workers, or raise runtime.{name}",
             )
 
+    def excuse(self, now: float) -> None:
+        """Begin all waits anew: this process was stopped, and so heard of nothing."""
+        self._last_progress = now
+
     def request_stop(self, reason: str, now: float) -> list[Action]:
         """Stop injecting; finish as soon as nothing is in flight."""
         self._stop_reason = self._stop_reason or reason

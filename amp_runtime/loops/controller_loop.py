@@ -165,6 +165,8 @@ class ControllerLoop:
             ready = self._link.endpoint.poll(TICK_S, fds)
             failures = self._receive_all(ready.lanes)
             now = time.monotonic()
+            if self._supervisor.paused(now):
+                self._controller.excuse(now)
             if not failures and (ended := self._supervisor.ended(ready.fds)):
                 # A worker that raised says so before it ends.
                 failures = self._receive_all([Lane.CONTROL]) or ended

@@ -12,7 +12,6 @@ from amp_runtime.wire.protocol import Fault
 
 STOPPED_S = 6.5
 """How long a worker may be stopped by a signal or a debugger."""
-LOOK_EVERY_S = 0.2
 PAUSE_S = 2.0
 """Who looks so late was stopped itself, and has heard nobody meanwhile."""
 TOGETHER_S = 0.005
@@ -41,6 +40,14 @@ class Supervisor:
         """Note a sign of life; the first one says that a worker is ready."""
         self._heard[peer] = now
 
+    def paused(self, now: float) -> bool:
+        """Whether this process was stopped itself since it was last asked: then nobody was
+        heard, and none is to blame."""
+        since, self._looked = now - self._looked, now
+        if since > PAUSE_S:
+            self._heard = dict.fromkeys(self._heard, now)
+        return since > PAUSE_S
+
     def ended(self, fds: Iterable[int]) -> list[Failure]:
         """Return the failures of workers whose pidfds are ready, or soon after.
 
@@ -65,9 +72,6 @@ class Supervisor:
 
     def silent(self, now: float) -> list[Failure]:
         """Return the failures of workers that hang, or are stopped for too long."""
-        since, self._looked = now - self._looked, now
-        if since > PAUSE_S:
-            self._heard = dict.fromkeys(self._heard, now)
         failures = []
         for peer, heard in self._heard.items():
             worker, silent_s = self._launcher.workers[peer - 1], now - heard

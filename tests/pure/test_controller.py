@@ -739,6 +739,14 @@ def test_row_34_rows_that_were_lost_are_told_from_rows_that_are_owed(received, e
         assert "forward channel from linear to loss" in str(caught.value)
 
 
+def test_a_controller_that_was_stopped_itself_begins_to_wait_anew():
+    play = Play.of(replace(DEFAULT, stall_timeout_s=4)).begun()
+    play.controller.excuse(3600.0)
+    play.controller.on_tick(3604.0)
+    with pytest.raises(StallError):
+        play.controller.on_tick(3604.1)
+
+
 def test_a_retirement_starts_the_wait_anew_and_a_status_does_not():
     play = Play.of(replace(DEFAULT, stall_timeout_s=4)).begun()
     play.now = 3.0
