@@ -25,8 +25,12 @@ def training(runner: Runner, *settings: str, **how) -> Run:
     return run
 
 
-def assert_stopped_well(run: Run, code: int) -> None:
-    """Assert that the run drained, printed the table, and wrote everything."""
+def assert_stopped_well(run: Run, code: int, killed: str = "") -> None:
+    """Assert that the run drained, printed the table, and wrote everything.
+
+    Args:
+        killed: a worker that was started a second time.
+    """
     ended = run.end()
     assert ended.code == code
     name = "SIGINT" if code == 130 else "SIG(TERM|HUP)"
@@ -40,7 +44,7 @@ def assert_stopped_well(run: Run, code: int) -> None:
     assert run.json("manifest.json")["exit_code"] == code
     assert all(stage["complete"] for stage in run.stages()[:-1])
     for name in run.workers:
-        assert " stopped cpu_s=" in run.log(name)
+        assert " stopped cpu_s=" in run.log(name, int(name == killed))
 
 
 @pytest.mark.parametrize(
@@ -94,6 +98,14 @@ def test_ctrl_c_as_soon_as_there_is_a_run_folder_is_told_there(runner):
     assert "stopped by SIGINT" in ended.last_line  # before a worker ran, or while they start
     assert ended.err.count("\n") == 1
     assert run.json("manifest.json")["exit_code"] == 130
+
+
+def test_row_142_a_signal_while_all_go_back_ends_the_run_in_order(runner):
+    run = training(runner)
+    run.kill("linear-1")
+    run.wait_for("generation 1: all go back")
+    run.signal(signal.SIGTERM)
+    assert_stopped_well(run, 143, killed="linear-1")
 
 
 @pytest.mark.parametrize(

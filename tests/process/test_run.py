@@ -187,6 +187,13 @@ def test_the_report_is_the_table_that_was_printed_and_names_every_node(finished)
 # --------------------------------------------------------------------------- small and odd
 
 
+def test_row_147_a_run_that_nothing_happened_to_says_so(finished):
+    told = (
+        r"instances: (\d+) injected = \1 retired \+ 0 lost; left out: 0; workers started again: 0; "
+    )
+    assert re.search(told + "frames dropped: 0\n", finished["ended"].out)
+
+
 def test_on_one_core_all_workers_share_it_and_the_run_says_so_once(runner):
     core = usable_cores()[-1]
     run = runner.start(

@@ -92,7 +92,7 @@ def test_row_133_a_sum_that_overflows_float32_is_not_applied():
     assert node.not_applied.count == 2
 
 
-def test_rows_132_the_rows_of_a_table_are_looked_at_too():
+def test_row_132_the_rows_of_a_table_are_looked_at_too():
     node = make(
         "embedding",
         spec(("x", (), "int32")),
