@@ -18,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay runs report logs test coverage chaos lint format docs bench seeds replicas staleness remedy-cost graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay verify runs report logs test coverage chaos lint format docs bench seeds replicas staleness remedy-cost graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
 
 ##@ Help
 
@@ -33,8 +33,8 @@ help: ## list the targets
 
 setup: $(VENV)/run.stamp ## make .venv with what a run needs (also done by the targets below)
 
-run: $(VENV)/run.stamp ## train CONFIG with the settings of SET
-	$(PY) -m amp_runtime run '$(CONFIG)' $(SET) $(ARGS)
+run: $(VENV)/run.stamp ## train CONFIG with the settings of SET (ARGS='--resume last': go on)
+	$(PY) -m amp_runtime run $(if $(findstring --resume,$(ARGS)),,'$(CONFIG)') $(SET) $(ARGS)
 
 fetch: $(VENV)/run.stamp ## get digits for `make mnist` (NAME=qm9: molecules; japanese_vowels) into AMP_DATA, else ./data
 	$(PY) -m amp_runtime data fetch '$(or $(NAME),mnist5k)'
@@ -93,6 +93,9 @@ predict: $(VENV)/run.stamp ## what RUN makes of the examples in FILE (SET=out=pr
 
 replay: $(VENV)/run.stamp ## do RUN again in one process, if it was trained with SET=runtime.record=true
 	$(PY) -m amp_runtime replay '$(RUN)' $(ARGS)
+
+verify: $(VENV)/run.stamp ## check that the checkpoints of RUN are whole
+	$(PY) -m amp_runtime verify '$(RUN)' $(ARGS)
 
 logs: $(VENV)/run.stamp ## print the workers' logs of RUN, merged by time
 	$(PY) -m amp_runtime logs $(RUN) $(ARGS)

@@ -25,6 +25,7 @@ from amp_runtime.commands import (
     run,
     runs,
     schema,
+    verify,
 )
 from amp_runtime.errors import EXIT_OK, UnexpectedError, UsageError
 from amp_runtime.processes import failing, signals
@@ -35,6 +36,7 @@ VERBS: Mapping[str, ModuleType] = {
     "evaluate": evaluate,
     "predict": predict,
     "replay": replay,
+    "verify": verify,
     "check": check,
     "graph": graph,
     "runs": runs,

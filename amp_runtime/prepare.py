@@ -15,6 +15,7 @@ import numpy as np
 from amp_runtime import names
 from amp_runtime.checking.rules import ConfigProblemsError, Path, Place, Problem
 from amp_runtime.config.schema import BadConfigError, Config, load_config
+from amp_runtime.control.checkpoints import CheckpointRule
 from amp_runtime.control.feed import check_lengths
 from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.control.settings import ControllerSettings
@@ -396,6 +397,23 @@ def _warnings(prepared: Prepared) -> list[str]:
     return found
 
 
+def _checkpoint_rule(config: Config) -> CheckpointRule | None:
+    """Return when checkpoints are made."""
+    every, target = config.checkpoint.every, config.training.target
+    if every == "never":
+        return None
+    by_updates = every.updates and every.updates * config.training.update_every
+    examples = [n for n in (every.examples, by_updates) if n]
+    return CheckpointRule(
+        epochs=every.epochs,
+        examples=min(examples, default=None),
+        seconds=every.seconds,
+        metric=target.metric if target else "loss",
+        highest=target is not None and target.at_least is not None,
+        keep_best=config.checkpoint.keep_best,
+    )
+
+
 def controller_settings(config: Config) -> ControllerSettings:
     training, target = config.training, config.training.target
     rows = training.max_active_rows
@@ -413,6 +431,7 @@ def controller_settings(config: Config) -> ControllerSettings:
         target=Target(target.metric, target.at_least, target.at_most) if target else None,
         verify=config.verify,
         evaluation=Evaluation.BOTH if training.save_predictions else Evaluation.METRICS,
+        checkpoints=_checkpoint_rule(config),
         start_timeout_s=config.runtime.start_timeout_s,
         stall_timeout_s=config.runtime.stall_timeout_s,
     )

@@ -121,21 +121,21 @@ class Run:
 
     def __init__(self, process: subprocess.Popen[bytes], home: Path, runs: Path) -> None:
         self.process = process
-        self._home = home
-        self._runs = runs
+        self.home = home
+        self.runs = runs
 
     @property
     def out(self) -> str:
-        return (self._home / "out").read_text()
+        return (self.home / "out").read_text()
 
     @property
     def err(self) -> str:
-        return (self._home / "err").read_text()
+        return (self.home / "err").read_text()
 
     @property
     def folder(self) -> Path:
         """The run folder, once it is there."""
-        (found,) = wait_until(lambda: list(self._runs.glob("*/manifest.json")), "a run folder")
+        (found,) = wait_until(lambda: list(self.runs.glob("*/manifest.json")), "a run folder")
         return found.parent
 
     @property
@@ -203,7 +203,7 @@ class Run:
 
     def _assert_accounts(self) -> None:
         """Assert that a report tells of each injected instance what became of it (P0 8)."""
-        for report in self._runs.glob("*/report.txt"):
+        for report in self.runs.glob("*/report.txt"):
             told = [list(map(int, some)) for some in re.findall(ACCOUNTS, report.read_text())]
             assert len(told) == 1, report.read_text()
             ((injected, retired, lost),) = told
@@ -262,6 +262,20 @@ class Runner:
         run = Run(process, home, runs)
         self.started.append(run)
         return run
+
+    def resume(self, run: Run, *words: str, **options: Any) -> Run:
+        """Go on with a run that has ended, in its folder; what it prints comes anew."""
+        command = [sys.executable, "-m", "amp_runtime", "run", *words]
+        with (run.home / "out").open("wb") as out, (run.home / "err").open("wb") as err:
+            process = subprocess.Popen(
+                [*command, "--resume", str(run.folder)],
+                **{"stdout": out, "stderr": err, "cwd": run.home, **options},
+                stdin=subprocess.DEVNULL,
+                env=environment(),
+            )
+        again = Run(process, run.home, run.runs)
+        self.started.append(again)
+        return again
 
     def run(self, config: Path, *settings: str, timeout_s: float = DEADLINE_S, **how: Any) -> Ended:
         """Start a run and wait for its end."""

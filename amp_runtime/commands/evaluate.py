@@ -8,6 +8,7 @@ import time
 from amp_runtime.commands import node_kinds
 
 SPLIT_KEY = "split="
+CHECKPOINT_KEY = "checkpoint="
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +17,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         nargs="*",
         help="a run folder, its name within runs/, or `last`, which is the default; then "
-        "split=valid (the default) or split=train, and key=value for any key of the run's "
+        "split=valid (the default) or split=train; checkpoint=latest, best or a number instead of "
+        "the parameters that the run ended with; and key=value for any key of the run's "
         "config, as in data.path=new.csv.gz",
     )
 
@@ -25,7 +27,7 @@ def command(given: argparse.Namespace) -> None:
     """Print loss and metrics of a finished RUN, forward only, on its or on other examples."""
     from dataclasses import replace
 
-    from amp_runtime.commands.running import place, told_to
+    from amp_runtime.commands.running import parameters_of, place, told_to
     from amp_runtime.control.parameters import check_nodes
     from amp_runtime.control.stages import Split, StageResult
     from amp_runtime.errors import EXIT_OK, DataError
@@ -37,9 +39,9 @@ def command(given: argparse.Namespace) -> None:
 
     started = time.monotonic()
     console = Console()
-    run_name, split_name, overrides = _sorted_out(given.words)
+    run_name, split_name, which, overrides = _sorted_out(given.words)
     run, split = RunFolder.find(run_name), Split(split_name)
-    parameters = run.read_parameters()
+    parameters, of = parameters_of(run, which)
     kinds = node_kinds()
     prepared = prepare_file(run.config, overrides, kinds)
     config = prepared.config
@@ -57,7 +59,8 @@ def command(given: argparse.Namespace) -> None:
     results: list[StageResult] = []
     loop = ControllerLoop(prepared, placed.placement, folder, console, results.append)
     with told_to(folder):
-        console.say(f"{run.path}: {len(dataset)} examples of split {split.value}, {placed.words}")
+        of = f"{run.path}{of}: {len(dataset)} examples of split {split.value}"
+        console.say(f"{of}, {placed.words}")
         for note in placed.notes:
             console.say(note)
         finished = loop.run()
@@ -69,19 +72,21 @@ def command(given: argparse.Namespace) -> None:
     console.say(f"{time.monotonic() - started:.1f} s in all; added to {run.evaluations}")
 
 
-def _sorted_out(words: list[str]) -> tuple[str, str, list[str]]:
-    """Return the run, the split and the overrides.
+def _sorted_out(words: list[str]) -> tuple[str, str, str, list[str]]:
+    """Return the run, the split, the checkpoint or '', and the overrides.
 
     Raises:
         UsageError: two runs, or a split that is none.
     """
     from amp_runtime.errors import UsageError
 
-    overrides = [word for word in words if "=" in word and not word.startswith(SPLIT_KEY)]
+    own = (SPLIT_KEY, CHECKPOINT_KEY)
+    overrides = [word for word in words if "=" in word and not word.startswith(own)]
+    which = [w.removeprefix(CHECKPOINT_KEY) for w in words if w.startswith(CHECKPOINT_KEY)]
     splits = [word.removeprefix(SPLIT_KEY) for word in words if word.startswith(SPLIT_KEY)]
     runs = [word for word in words if "=" not in word]
     if len(runs) > 1:
         raise UsageError(f"two runs are named, {' and '.join(runs[:2])}", fix="name one")
     if splits and splits[-1] not in ("train", "valid"):
         raise UsageError(f"no split {splits[-1]!r}", fix="split=valid or split=train")
-    return (runs or ["last"])[0], (splits or ["valid"])[-1], overrides
+    return (runs or ["last"])[0], (splits or ["valid"])[-1], "".join(which[-1:]), overrides

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from amp_runtime.commands import node_kinds
 
-OUT_KEY, READER_KEY = "out=", "reader="
+OUT_KEY, READER_KEY, CHECKPOINT_KEY = "out=", "reader=", "checkpoint="
 ELSEWHERE_KEY = "runtime.runs="
 SETTINGS = ("runtime", "training.max_active_keys", "training.max_active_rows", "verify")
 """Keys of the config that another value makes sense for; the others are the model's."""
@@ -31,7 +31,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="key=value",
         nargs="*",
         help="out=predictions.jsonl, instead of the standard output; reader=module:function, "
-        "which is given the path of FILE and yields the fields of each example; or a key of "
+        "which is given the path of FILE and yields the fields of each example; "
+        "checkpoint=latest, best or a number, instead of the end of the run; or a key of "
         f"{SETTINGS[0]}, {', '.join(SETTINGS[1:])}",
     )
 
@@ -39,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def command(given: argparse.Namespace) -> None:
     """Print what a finished RUN predicts for the examples of FILE, as JSON lines."""
     from amp_runtime import names
-    from amp_runtime.commands.running import place, told_to
+    from amp_runtime.commands.running import parameters_of, place, told_to
     from amp_runtime.config.schema import load_config
     from amp_runtime.errors import EXIT_OK, UsageError
     from amp_runtime.graph.ends import prediction_forms
@@ -52,9 +53,9 @@ def command(given: argparse.Namespace) -> None:
     started = time.monotonic()
     if not given.file:
         raise UsageError("no file of examples is named", fix="make predict FILE=new.jsonl")
-    out, reader_name, overrides = _sorted_out(given.words)
+    out, reader_name, which, overrides = _sorted_out(given.words)
     run = RunFolder.find(given.run)
-    parameters = run.read_parameters()
+    parameters, of = parameters_of(run, which)
     vocabularies = run.read_vocabularies()
     config = load_config(run.config, overrides)
     names.search_also(config.folder)
@@ -81,7 +82,7 @@ def command(given: argparse.Namespace) -> None:
         loop = ControllerLoop(
             prepared, placed.placement, folder, console, on_predicted=writer.write
         )
-        console.say(f"{run.path}: {len(prepared.valid)} examples of {file}, {placed.words}")
+        console.say(f"{run.path}{of}: {len(prepared.valid)} examples of {file}, {placed.words}")
         for note in placed.notes:
             console.say(note)
         finished = loop.run()
@@ -93,8 +94,8 @@ def command(given: argparse.Namespace) -> None:
     console.say(f"{writer.n_examples} examples, {seconds:.1f} s in all{told}")
 
 
-def _sorted_out(words: Sequence[str]) -> tuple[Path | None, str, list[str]]:
-    """Return where predictions go, the name of the reader or '', and the overrides.
+def _sorted_out(words: Sequence[str]) -> tuple[Path | None, str, str, list[str]]:
+    """Return where predictions go, the reader's name, the checkpoint ('': none), the overrides.
 
     Raises:
         UsageError: an override that would change nothing, or the model.
@@ -103,15 +104,18 @@ def _sorted_out(words: Sequence[str]) -> tuple[Path | None, str, list[str]]:
 
     outs = [word.removeprefix(OUT_KEY) for word in words if word.startswith(OUT_KEY)]
     readers = [word.removeprefix(READER_KEY) for word in words if word.startswith(READER_KEY)]
-    overrides = [word for word in words if not word.startswith((OUT_KEY, READER_KEY))]
+    which = [w.removeprefix(CHECKPOINT_KEY) for w in words if w.startswith(CHECKPOINT_KEY)]
+    own = (OUT_KEY, READER_KEY, CHECKPOINT_KEY)
+    overrides = [word for word in words if not word.startswith(own)]
     for word in overrides:
         key = word.partition("=")[0]
         if not any(key == setting or key.startswith(f"{setting}.") for setting in SETTINGS):
             raise UsageError(
                 f"predictions cannot be made with another {key}",
-                fix=f"out=FILE, reader=NAME, or keys of {', '.join(SETTINGS)}",
+                fix=f"out=FILE, reader=NAME, checkpoint=WHICH, or keys of {', '.join(SETTINGS)}",
             )
-    return (Path(outs[-1]) if outs else None), "".join(readers[-1:]), overrides
+    reader, checkpoint = "".join(readers[-1:]), "".join(which[-1:])
+    return (Path(outs[-1]) if outs else None), reader, checkpoint, overrides
 
 
 @contextlib.contextmanager

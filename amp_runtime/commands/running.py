@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from amp_runtime.control.parameters import NodeParameters
 from amp_runtime.errors import OutputError
 from amp_runtime.graph.placement import Placement
 from amp_runtime.nodes.node import Kinds
@@ -49,6 +50,24 @@ def place(prepared: Prepared, kinds: Kinds) -> Placed:
         *prepared.notes,
     ]
     return Placed(placement, cores, words, notes)
+
+
+def parameters_of(run: RunFolder, which: str) -> tuple[NodeParameters, str]:
+    """Return the parameters of a run, and what to say behind its name where they are a
+    checkpoint's: of its end, or where it has none, as it was killed, of its newest checkpoint.
+
+    Args:
+        which: the checkpoint: `latest`, `best` or a number; '': none.
+    Raises:
+        UsageError, ParametersError, CheckpointError: there are none, or they are damaged.
+    """
+    if not which and (run.parameters.exists() or not run.checkpoints.exists()):
+        return run.read_parameters(), ""
+    # Imported here: most runs have ended.
+    from amp_runtime.checkpoint.parameters import read_parameters
+
+    found, name = read_parameters(run.checkpoints, which or "latest")
+    return found, f", {name}"
 
 
 @contextlib.contextmanager

@@ -387,6 +387,44 @@ class PlacementSection(Section):
     host: Annotated[list[HostSection], key("the workers, one an item", min_length=1)]
 
 
+class EverySection(Section):
+    """What checkpoints are made after; whatever is reached first, since the last."""
+
+    seconds: Annotated[Seconds | None, key("of training", unit="s")] = None
+    epochs: Annotated[Count | None, key("with their validation", unit="epochs")] = None
+    examples: Annotated[Count | None, key("trained on", unit="examples")] = None
+    updates: Annotated[Count | None, key("of training.update_every examples each")] = None
+
+    @model_validator(mode="after")
+    def _names_one(self) -> EverySection:
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("give seconds, epochs, examples or updates; or every: never")
+        return self
+
+
+class CheckpointSection(Section):
+    """What a run can go on from, in checkpoints/ of its folder (docs/recovery.md)."""
+
+    every: Annotated[
+        Literal["never"] | EverySection,
+        key(
+            "when one is made, beside the end of the run; never: none is",
+            form="{seconds: 60}",
+        ),
+    ] = EverySection(seconds=60.0)
+    keep_last: Annotated[int, key("the newest that are kept", ge=1, le=1000)] = 2
+    keep_best: Annotated[
+        int,
+        key(
+            "the epochs kept that are best by the target's metric, or by the loss, of the "
+            "validation; each that is among them makes a checkpoint",
+            ge=0,
+            le=1000,
+        ),
+    ] = 0
+    fail_limit: Annotated[int, key("so many in a row that cannot be written end the run", ge=1)] = 3
+
+
 class RuntimeSection(Section):
     """Where and how the processes run."""
 
@@ -472,6 +510,9 @@ class Config(Section):
     training: Annotated[TrainingSection, key("how to train")]
     nodes: Annotated[dict[str, NodeSection], key("what single nodes do otherwise, by name")] = {}
     runtime: Annotated[RuntimeSection, key("where and how the processes run")] = RuntimeSection()
+    checkpoint: Annotated[CheckpointSection, key("what a run can go on from, and when")] = (
+        CheckpointSection()
+    )
     folder: Annotated[
         pathlib.Path,
         key(

@@ -137,7 +137,8 @@ class Controller:
         self._stages = 0
         self._after_epoch = (1, 0)
         self._ending = self._ending_from(now)
-        self._checkpoints = Checkpoints(settings.checkpoints, checkpoint, now)
+        rule = settings.checkpoints if settings.evaluate is None else None
+        self._checkpoints = Checkpoints(rule, checkpoint, now)
         self._draining = False
         self._saved_to_stop = False
         self._after_saving: Callable[[float], list[Action]] = self._go_on
@@ -520,6 +521,12 @@ class Controller:
         self._waiting_for = set(self._peers)
         number = self._checkpoints.begin(self.save(place), place.trained, place.epoch - 1)
         return [TakeShards(number)]
+
+    def go_without_checkpoint(self, now: float) -> list[Action]:
+        """Go on: the shards that were asked for cannot be written anywhere."""
+        self._life.require(ControllerStatus.SAVING, event="no folder for shards")
+        self._waiting_for = set()
+        return self._after_saving(now)
 
     def _saved(self, now: float) -> list[Action]:
         return [self._checkpoints.end(now), *self._after_saving(now)]

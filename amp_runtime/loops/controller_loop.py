@@ -13,8 +13,20 @@ import time
 from collections.abc import Callable, Iterable
 
 from amp_runtime import failpoints
+from amp_runtime.checkpoint.store import CheckpointStore
 from amp_runtime.control.accounts import Accounts
-from amp_runtime.control.actions import Action, Finished, Inject, StageDone, Tell, ToWorker, Warn
+from amp_runtime.control.actions import (
+    Abandon,
+    Action,
+    Commit,
+    Finished,
+    Inject,
+    StageDone,
+    TakeShards,
+    Tell,
+    ToWorker,
+    Warn,
+)
 from amp_runtime.control.controller import Controller
 from amp_runtime.control.lifecycle import ControllerStatus
 from amp_runtime.control.predicted import Predicted
@@ -35,7 +47,7 @@ from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.ledger import Lane
-from amp_runtime.wire.protocol import CONTROLLER, Fault, Hello, Record, Reset
+from amp_runtime.wire.protocol import CONTROLLER, Fault, Hello, Record, Reset, WriteShards
 
 TICK_S = 0.25
 RECORDS_AT_ONCE = 1024
@@ -47,6 +59,7 @@ class ControllerLoop:
     Args:
         on_stage: called with each stage's result.
         on_predicted: called with the predictions of an evaluation, piece by piece.
+        store: of the checkpoints that are made, and gone on from; None: there are none.
         on_rollback: called before what was told of stages is told again.
     """
 
@@ -59,7 +72,9 @@ class ControllerLoop:
         on_stage: Callable[[StageResult], None] = lambda result: None,
         on_predicted: Callable[[Predicted], None] = lambda predicted: None,
         on_rollback: Callable[[], None] = lambda: None,
+        store: CheckpointStore | None = None,
     ) -> None:
+        self._store = store
         self._prepared = prepared
         self._placement = placement
         self._folder = folder
@@ -138,6 +153,7 @@ class ControllerLoop:
             directory.remove()  # where the guard was killed, or never started
 
     def _make_controller(self, now: float) -> Controller:
+        store = self._store
         return Controller(
             self._prepared.wiring,
             self._prepared.train,
@@ -148,7 +164,20 @@ class ControllerLoop:
             now,
             self._prepared.parameters,
             self.recovery.generation,
+            store.resume() if store else None,
+            store.number if store else 0,
         )
+
+    def _take_shards(self, number: int) -> None:
+        """Have workers write their shards, where there is a place for them."""
+        assert self._store is not None
+        folder = self._store.begin(number)
+        record = WriteShards(number, str(folder)) if folder else None
+        if record is None:
+            self._act(self._controller.go_without_checkpoint(time.monotonic()))
+            return
+        for peer in range(1, len(self._placement.workers) + 1):
+            self._link.send_record(peer, record)
 
     def _make_trace(self) -> str:
         """Return the folder that workers record in; '' where nothing is recorded."""
@@ -205,10 +234,12 @@ class ControllerLoop:
         self._failed_at = now
         for failure in failures:
             self._console.say(f"warning: {failure.error}")
-        again = f"generation {generation.number}: all go back to the start of training"
+        back_to = self._store.go_back(generation.number) if self._store else None
+        where = f"checkpoint {back_to.number}" if back_to else "the start of training"
+        again = f"generation {generation.number}: all go back to {where}"
         self._console.say("; ".join([again, *self.recovery.news(self._placement.peer_name)]))
         self._on_rollback()
-        self._folder.drop_stages()
+        self._folder.drop_stages(int(back_to.place["stages"]) if back_to else 0)
         self._supervisor.end(failures)
         failed = {failure.peer for failure in failures if failure.peer is not None}
         peers = range(1, len(self._launcher.workers) + 1)
@@ -290,6 +321,14 @@ class ControllerLoop:
                     self._on_predicted(predicted)
                 case Warn(text=text):
                     self._console.say(f"warning: {text}")
+                case TakeShards(number=number):
+                    self._take_shards(number)
+                case Commit():
+                    assert self._store is not None
+                    self._store.commit(action)
+                case Abandon():
+                    assert self._store is not None
+                    self._store.abandon(action)
                 case Finished():
                     self._finished = action
                     self._accounts.close(self._controller.in_flight)

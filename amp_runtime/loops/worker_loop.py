@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amp_runtime import failpoints
-from amp_runtime.errors import AmpError, WorkerFaultError, blamed
+from amp_runtime.errors import AmpError, CheckpointError, WorkerFaultError, blamed
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
 from amp_runtime.host.making import HostSettings
 from amp_runtime.host.node_host import NodeHost
@@ -37,13 +37,17 @@ from amp_runtime.wire.protocol import (
     Hello,
     Link,
     Linked,
+    ReadShards,
     Record,
     Reset,
+    ShardsWritten,
     Status,
     Stop,
+    WriteShards,
 )
 
 if TYPE_CHECKING:
+    from amp_runtime.rows.saved import Saved
     from amp_runtime.trace.recorder import Recorder
 
 STATUS_EVERY_S = 1.0
@@ -184,6 +188,8 @@ class WorkerLoop:
                 for peer, lane in self._peers:
                     self._link.endpoint.connect(peer, of_peer[peer], lanes=[lane])
                 self._linking_since = time.monotonic()
+            case ReadShards():
+                self._host.restore(self._read_shards(record))
             case Stop(reason=reason):
                 self._log.info("stop", reason=reason)
                 self._stopped = True
@@ -197,6 +203,35 @@ class WorkerLoop:
                     self._link.send_record(CONTROLLER, reply)
                     if isinstance(reply, Acknowledged) and isinstance(record, Barrier):
                         self._tell_story(record, reply.report)
+                if isinstance(record, WriteShards):
+                    self._link.send_record(CONTROLLER, self._write_shards(record))
+
+    def _write_shards(self, record: WriteShards) -> ShardsWritten:
+        """Write the shards of all nodes; say so, or why not."""
+        # Imported here: a worker that is ready may never write one.
+        from amp_runtime.checkpoint.files import write_shard
+
+        shards, started = [], time.monotonic()
+        try:
+            for name, saved in self._host.save().items():
+                shards.append(write_shard(Path(record.folder), name, saved))
+        except CheckpointError as error:
+            self._log.error("checkpoint", number=record.checkpoint, error=str(error))
+            return ShardsWritten(self._worker, record.checkpoint, [], str(error))
+        n_bytes, seconds = sum(s.n_bytes for s in shards), time.monotonic() - started
+        self._log.info("checkpoint", number=record.checkpoint, bytes=n_bytes, seconds=seconds)
+        return ShardsWritten(self._worker, record.checkpoint, shards, "")
+
+    def _read_shards(self, record: ReadShards) -> dict[str, Saved]:
+        """Return what the shards of all nodes hold.
+
+        Raises:
+            CheckpointError: one is damaged.
+        """
+        from amp_runtime.checkpoint.files import read_shard
+
+        self._log.info("going on", folder=record.folder)
+        return {shard.node: read_shard(Path(record.folder), shard) for shard in record.shards}
 
     def _look_if_linked(self, since: float) -> None:
         # Looked at turn by turn: who waited here would hear of no reset, and a peer that

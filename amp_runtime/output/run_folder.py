@@ -11,6 +11,7 @@ vocabularies.json         what ids in the data stand for, where the data source 
 units.json                what values in the data were before they were standardised, likewise
 predictions/              a folder for each `predict`, as a run has
 evaluations.jsonl         one line per `evaluate`; each has a folder in evaluations/, as a run has
+checkpoints/              what `run --resume` goes on from
 logs/<worker>.<incarnation>.log
 trace/<worker>            what it did in which order, with runtime.record
 """
@@ -68,6 +69,7 @@ class RunFolder:
         self.valid_predictions = path / "valid_predictions.jsonl"
         self.vocabularies = path / "vocabularies.json"
         self.units = path / "units.json"
+        self.checkpoints = path / "checkpoints"
         self.evaluations = path / "evaluations.jsonl"
         self._manifest: dict[str, Any] = {}
 
@@ -119,6 +121,22 @@ class RunFolder:
         folder._write(folder._write_manifest)
         return folder
 
+    def reopen(self, config: Config, overrides: Sequence[str], checkpoint: str) -> None:
+        """Go on in the folder of a run that has ended: note it, and the config of now.
+
+        Raises:
+            OutputError: it cannot be written.
+            DataError: its manifest is damaged.
+        """
+        self._manifest = dict(self._read_mapping(self.path / "manifest.json"))
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        resumed = {"time": now, "from": checkpoint, "overrides": list(overrides)}
+        resumed["commit"] = _commit()
+        ended = {key: self._manifest.pop(key, None) for key in ("ended", "why", "exit_code")}
+        self._manifest.setdefault("resumed", []).append({**resumed, "before": ended})
+        self._write(lambda: _replace(self.config, config.to_yaml().encode()))
+        self._write(self._write_manifest)
+
     @staticmethod
     def find(name: str, base: str = "runs") -> RunFolder:
         """Return an existing run: a folder's path, a name within `base`, or `last`.
@@ -150,9 +168,11 @@ class RunFolder:
         }
         self._write(lambda: _append(self.metrics, json.dumps(line) + "\n"))
 
-    def drop_stages(self) -> None:
-        """Forget the stages in `metrics.jsonl`: training begins anew."""
-        self._write(lambda: self.metrics.unlink(missing_ok=True))
+    def drop_stages(self, keep: int = 0) -> None:
+        """Forget the stages in `metrics.jsonl` but the first: training goes back."""
+        lines = self.metrics.read_bytes().splitlines(keepends=True) if self.metrics.exists() else []
+        if len(lines) > keep:
+            self._write(lambda: _replace(self.metrics, b"".join(lines[:keep])))
 
     def add_evaluation(
         self, result: StageResult, overrides: Sequence[str], folder: RunFolder
@@ -391,6 +411,11 @@ def _git(root: Path, *arguments: str) -> str:
     command = ["git", "-C", str(root), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     return done.stdout.strip()
+
+
+def installed_version() -> str:
+    """Return the version of amp_runtime."""
+    return _version("amp_runtime")
 
 
 def _version(distribution: str) -> str:

@@ -328,6 +328,8 @@ def test_every_key_has_a_meaning_and_stands_on_the_page():
         "runtime",
         "runtime.placement",
         "runtime.placement.host[]",
+        "checkpoint",
+        "checkpoint.every",
     }
     for section in sections().values():
         for key, schema in section["properties"].items():

@@ -1,0 +1,1 @@
+"""What a run goes on from, on disk: shards of nodes, a manifest, and the folder of a run's."""
