@@ -131,6 +131,7 @@ def test_a_worker_that_is_ready_holds_at_most_40_mb(finished):
 def test_the_folder_holds_everything(finished):
     folder = finished["folder"]
     assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoints",
         "config.yaml", "logs", "manifest.json", "metrics.jsonl", "parameters.safetensors",
         "plan.json", "report.txt", "vocabularies.json",
     ]  # fmt: skip
