@@ -141,6 +141,7 @@ def test_parameters_that_are_not_there_or_damaged_are_named(run, verb):
     assert ended.code == 78
     assert f"{file}: cannot be read: " in ended.last_line
     file.unlink()
+    shutil.rmtree(run / "checkpoints")
     ended = verb(run.parent, "evaluate", run)
     assert ended.code == 64
     assert "has no parameters.safetensors; a run leaves its parameters when" in ended.last_line

@@ -273,6 +273,7 @@ def test_what_is_missing_or_would_change_the_model_is_refused(run, verb):
     ended = refused(file, "out=nowhere/a")
     assert (ended.code, "nowhere/a: cannot write" in ended.last_line) == (74, True)
     (run / "parameters.safetensors").unlink()
+    shutil.rmtree(run / "checkpoints")
     ended = refused(file)
     assert (ended.code, "has no parameters.safetensors" in ended.last_line) == (64, True)
 
