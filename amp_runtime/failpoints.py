@@ -20,9 +20,14 @@ FAILPOINTS: Mapping[str, str] = {
     "worker.after_answers": "answers were sent, and their gradients are not summed",
     "worker.after_apply": "a node has made an update",
     "worker.before_barrier": "it was told of a barrier, and has not acknowledged it",
+    "worker.before_shard": "it was told to write its shards of a checkpoint, and has not",
+    "worker.after_shard": "they are written, and it has not said so",
     "controller.before_inject": "rows of an instance are about to be sent",
     "controller.after_retire": "an instance is done, and no node was told",
     "controller.at_barrier": "all workers have acknowledged a barrier",
+    "ckpt.before_manifest": "all shards of a checkpoint are written, and no manifest",
+    "ckpt.before_rename": "all is written, under a temporary name",
+    "ckpt.before_latest": "it has its name, and LATEST names the one before",
 }
 """What is true at each of them."""
 

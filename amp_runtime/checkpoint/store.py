@@ -24,6 +24,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+from amp_runtime import failpoints
 from amp_runtime.checkpoint.files import (
     cannot_write,
     read_checked,
@@ -153,10 +154,13 @@ class CheckpointStore:
                 about=self._about,
             )
             data = manifest.to_bytes()
+            failpoints.hit("ckpt.before_manifest")
             write_through(temporary / FILE, [data])
             sync_folder(temporary)
+            failpoints.hit("ckpt.before_rename")
             temporary.rename(folder)
             sync_folder(self.path)
+            failpoints.hit("ckpt.before_latest")
             self._point_at(folder.name, data)
         except OSError as error:
             self._failed(done.number, str(cannot_write(temporary / FILE, error, 0)))

@@ -211,6 +211,7 @@ class WorkerLoop:
         # Imported here: a worker that is ready may never write one.
         from amp_runtime.checkpoint.files import write_shard
 
+        failpoints.hit("worker.before_shard")
         shards, started = [], time.monotonic()
         try:
             for name, saved in self._host.save().items():
@@ -220,6 +221,7 @@ class WorkerLoop:
             return ShardsWritten(self._worker, record.checkpoint, [], str(error))
         n_bytes, seconds = sum(s.n_bytes for s in shards), time.monotonic() - started
         self._log.info("checkpoint", number=record.checkpoint, bytes=n_bytes, seconds=seconds)
+        failpoints.hit("worker.after_shard")
         return ShardsWritten(self._worker, record.checkpoint, shards, "")
 
     def _read_shards(self, record: ReadShards) -> dict[str, Saved]:

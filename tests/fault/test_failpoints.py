@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from runs import Run, Runner, environment, wait_until
 
+from amp_runtime.checkpoint.store import newest, verify
+
 pytestmark = pytest.mark.fault
 USER = Path(__file__).with_name("user_nodes.py")
 
@@ -49,6 +51,17 @@ def test_rows_3_and_4_workers_are_killed_at_any_place_and_every_example_counts_o
     assert (train["examples"], valid["examples"]) == (200, 20)
     assert (train["complete"], valid["complete"]) == (True, True)
     assert "recovered from 4 failures; the first: " in (run.folder / "report.txt").read_text()
+
+
+def test_row_5_a_worker_is_killed_when_its_shard_is_written_and_the_next_is_whole(failing):
+    run = failing("worker.after_shard:after=kill", settings=("training.max_epochs=2",))
+    ended = run.end()
+    assert (ended.code, ended.err) == (0, "")
+    assert "generation 1: all go back to the start of training" in ended.out
+    assert [stage["complete"] for stage in run.stages()] == [True] * 4
+    manifest, notes = newest(run.folder / "checkpoints")
+    assert (manifest.generation, notes) == (1, [])
+    assert verify(run.folder / "checkpoints")[1] == []
 
 
 def test_a_worker_that_leaves_before_it_is_ready_ends_the_run(failing):

@@ -26,6 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wirings import chain, examples
 
+from amp_runtime import failpoints
 from amp_runtime.checkpoint import files
 from amp_runtime.checkpoint.container import pack, unpack
 from amp_runtime.checkpoint.files import read_shard, write_shard
@@ -394,6 +395,32 @@ def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int, at: int) ->
 
     monkeypatch.setattr(os, name, shim)
     return calls
+
+
+class Died(BaseException):
+    """The process is no more."""
+
+
+@pytest.mark.parametrize(
+    "place", ["ckpt.before_manifest", "ckpt.before_rename", "ckpt.before_latest"]
+)
+def test_10_who_dies_while_it_writes_leaves_the_set_before_it_whole(tmp_path, monkeypatch, place):
+    def hit(name: str) -> None:
+        if name == place:
+            raise Died
+
+    first = Kept(tmp_path / "checkpoints")
+    assert first.make(1)
+    monkeypatch.setattr(failpoints, "hit", hit)
+    with pytest.raises(Died):
+        first.make(2)
+    monkeypatch.undo()
+    first.store.close()
+    assert newest(tmp_path / "checkpoints")[0].number == 1
+    again = Kept(tmp_path / "checkpoints")
+    assert again.make(3)
+    assert newest(tmp_path / "checkpoints")[0].number == 3
+    again.store.close()
 
 
 @pytest.mark.parametrize("at", range(1, 9))
