@@ -122,6 +122,8 @@ class ScriptedRun:
             )
             for p in peers
         }
+        for peer, recorder in recorders.items():
+            recorder.watch(hosts[peer].nodes)
         controller = Controller(
             wiring,
             train,

@@ -13,12 +13,13 @@ def command(given: argparse.Namespace) -> None:
     """Print the resolved CONFIG, its graph and its placement; rehearse one instance."""
     from amp_runtime.commands.running import place
     from amp_runtime.errors import AmpError
+    from amp_runtime.output.recorded_delays import with_recorded_delays
     from amp_runtime.output.summary import graph_summary, parameter_shapes
     from amp_runtime.prepare import prepare_file
     from amp_runtime.rehearsal import rehearse
 
     kinds = node_kinds()
-    prepared = prepare_file(given.config, given.overrides, kinds)
+    prepared = with_recorded_delays(prepare_file(given.config, given.overrides, kinds))
     placed = place(prepared, kinds)
     config, wiring = prepared.config, prepared.wiring
     try:

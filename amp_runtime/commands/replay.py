@@ -31,6 +31,7 @@ _Stages = list[tuple["RecordedStage", "StageResult"]]
 def command(given: argparse.Namespace) -> None:
     """Replay RUN, trained with runtime.record=true, in one process; compare its numbers."""
     from amp_runtime.errors import UsageError
+    from amp_runtime.output.recorded_delays import with_recorded_delays
     from amp_runtime.output.run_folder import RunFolder
     from amp_runtime.prepare import prepare_file
     from amp_runtime.processes.blas import blas_threads
@@ -42,7 +43,7 @@ def command(given: argparse.Namespace) -> None:
             f"run {run.path} was not recorded", fix="train with runtime.record=true first"
         )
     kinds = node_kinds()
-    prepared = prepare_file(run.config, [], kinds)
+    prepared = with_recorded_delays(prepare_file(run.config, [], kinds))
     run.check_vocabularies(prepared.train.about.vocabularies)
     stages: _Stages = []
     plan = run.read_plan()

@@ -44,6 +44,7 @@ def command(given: argparse.Namespace) -> None:
     from amp_runtime.loops.controller_loop import ControllerLoop
     from amp_runtime.output.console import Console
     from amp_runtime.output.predictions import ValidationPredictions
+    from amp_runtime.output.recorded_delays import with_recorded_delays
     from amp_runtime.output.report import closing_table
     from amp_runtime.output.run_folder import RunFolder
     from amp_runtime.prepare import prepare_file
@@ -54,6 +55,7 @@ def command(given: argparse.Namespace) -> None:
     config_file, overrides = _sorted_out(given.words, given.resume)
     run = RunFolder.find(given.resume) if given.resume else None
     prepared = prepare_file(run.config if run else config_file, overrides, kinds)
+    prepared = with_recorded_delays(prepared)
     config = prepared.config
     placed = place(prepared, kinds)
     notes = list(placed.notes)

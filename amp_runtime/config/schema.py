@@ -234,7 +234,7 @@ class TrainingSection(Section):
         key(
             "made on purpose, to study it: rows are computed with a node's weights of so many "
             "updates ago; or {name: random, low: 0, high: 8}, {name: geometric, mean: 4, high: "
-            "16}",
+            "16}, {name: trace, run: RUN} (docs/delay.md)",
             unit="updates",
             form=DELAY_FORM,
         ),

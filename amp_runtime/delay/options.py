@@ -42,4 +42,4 @@ class Trace:
     run: Annotated[str, "a run trained with runtime.record: its folder, or its name in runs/"]
 
 
-DELAYS: Mapping[str, type] = {cls.name: cls for cls in (Random, Geometric)}
+DELAYS: Mapping[str, type] = {cls.name: cls for cls in (Random, Geometric, Trace)}

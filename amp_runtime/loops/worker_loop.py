@@ -108,7 +108,7 @@ class WorkerLoop:
 
     def _make_host(self, peer: int) -> NodeHost:
         queues = self._recorder.queues if self._recorder is not None else RowQueues
-        return NodeHost(
+        host = NodeHost(
             self._plan.wiring,
             self._kinds,
             self._settings,
@@ -116,6 +116,9 @@ class WorkerLoop:
             facts=self._facts,
             queues=queues,
         )
+        if self._recorder is not None:
+            self._recorder.watch(host.nodes)
+        return host
 
     def _make_recorder(self, peer: int) -> Recorder:
         # Imported here: most runs are not recorded.

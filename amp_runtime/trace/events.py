@@ -1,13 +1,16 @@
 """The events of a trace as bytes, and back. Pure.
 
     batch    what a worker took from its queues: whose rows, in merged order
+    updated  a node has updated, and how stale the gradients of that were; after the event that
+             brought it about, before the next
     record   what it obeyed of the controller's, and its parameters where it sent them
     end      the trace is whole
 
     event = kind, direction, mode, 0: uint8 | port, n, m: uint32 | what follows
-    batch:  n rows, m numbers each: int32 [m, n], numbers of one column together
-    record: n frames of the wire: uint64 [n], their sizes | the frames
-    end:    n events went before
+    batch:   n rows, m numbers each: int32 [m, n], numbers of one column together
+    updated: node `port`, m versions on: int32 [2, n], each staleness and its rows
+    record:  n frames of the wire: uint64 [n], their sizes | the frames
+    end:     n events went before
 
 A forward row is told by its state, which no two visits of a port share; an answer by its
 slot, as a node's slots depend on nothing but the order of its own events.
@@ -24,13 +27,13 @@ import numpy as np
 
 from amp_runtime.errors import AmpError, TraceError
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Direction, Message, Mode
-from amp_runtime.rows.spec import Int32
+from amp_runtime.rows.spec import Int32, Int64
 from amp_runtime.wire.codec import decode, encode_record
 from amp_runtime.wire.ledger import Envelope
 from amp_runtime.wire.protocol import Record
 
 _HEAD = struct.Struct("<BBBBIII")
-_BATCH, _RECORD, _END = 1, 2, 3
+_BATCH, _RECORD, _END, _UPDATED = 1, 2, 3, 4
 _NUMBER = np.dtype("<i4")
 _SIZE = np.dtype("<u8")
 
@@ -51,13 +54,30 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Updated:
+    """A node has updated.
+
+    Attributes:
+        node: its number.
+        versions: that it is further; 1, as long as each update has an event.
+        staleness, rows: int32 [n], each staleness among the gradients since the update before,
+            and how many rows had it.
+    """
+
+    node: int
+    versions: int
+    staleness: Int32
+    rows: Int32
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The last event of a whole trace; `n_events` went before it."""
 
     n_events: int
 
 
-Event: TypeAlias = Batch | Record | End
+Event: TypeAlias = Batch | Updated | Record | End
 
 
 def identities(message: Message) -> Int32:
@@ -72,6 +92,17 @@ def pack_batch(message: Message) -> bytes:
     told = identities(message)
     head = _HEAD.pack(_BATCH, message.direction, message.mode, 0, message.port, *told.shape)
     return head + told.T.tobytes()
+
+
+def pack_updated(node: int, versions: int, counts: Int64) -> bytes:
+    """Return the event of an update.
+
+    Args:
+        counts: rows by their staleness.
+    """
+    staleness = np.flatnonzero(counts)
+    head = _HEAD.pack(_UPDATED, 0, 0, 0, node, len(staleness), versions)
+    return head + np.stack([staleness, counts[staleness]]).astype(_NUMBER).tobytes()
 
 
 def pack_record(envelope: Envelope, record: Record) -> bytes:
@@ -104,6 +135,9 @@ def unpack(block: bytes) -> Iterator[Event]:
             body, at = _taken(view, at, n * m * _NUMBER.itemsize)
             told = np.frombuffer(body, _NUMBER).reshape(m, n).T
             yield Batch(Direction(direction), Mode(mode), port, told)
+        elif kind == _UPDATED and not (direction or mode or zero) and m:
+            body, at = _taken(view, at, 2 * n * _NUMBER.itemsize)
+            yield _updated(port, m, np.frombuffer(body, _NUMBER).reshape(2, n))
         elif kind == _RECORD and not (direction or mode or zero or port or m) and n:
             body, at = _taken(view, at, n * _SIZE.itemsize)
             frames = []
@@ -116,7 +150,7 @@ def unpack(block: bytes) -> Iterator[Event]:
         else:
             raise TraceError(
                 f"an event that begins with {(kind, direction, mode, zero, port, n, m)}, "
-                "expected a batch, a record or the end"
+                "expected a batch, an update, a record or the end"
             )
 
 
@@ -129,6 +163,16 @@ def _taken(view: memoryview, at: int, n_bytes: int) -> tuple[memoryview, int]:
     if n_bytes > len(view) - at:
         raise TraceError(f"an event of {n_bytes} bytes more, but {len(view) - at} are left")
     return view[at : at + n_bytes], at + n_bytes
+
+
+def _updated(node: int, versions: int, counts: Int32) -> Updated:
+    staleness, rows = counts
+    if (np.diff(staleness, prepend=-1) <= 0).any() or (rows <= 0).any():
+        raise TraceError(
+            f"an update of node {node} with {counts.tolist()}, expected each staleness once, in "
+            "order, and the rows that had it"
+        )
+    return Updated(node, versions, staleness, rows)
 
 
 def _record(frames: Sequence[Any]) -> Record:

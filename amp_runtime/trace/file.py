@@ -1,6 +1,6 @@
 """The file of one worker's trace: a line that says whose it is, then blocks of whole events.
 
-{"format": 1, "run": ..., "worker": ...}
+{"format": 2, "run": ..., "worker": ...}
 block = size, size when decompressed, CRC-32 of what follows: uint32 | events, by zlib
 """
 
@@ -18,7 +18,7 @@ from typing import BinaryIO
 from amp_runtime.errors import OutputError, TraceError
 from amp_runtime.trace.events import End, Event, pack_end, unpack
 
-TRACE_FORMAT = 1
+TRACE_FORMAT = 2
 BLOCK_BYTES = 256 << 10
 """Events wait in memory until they are so many bytes, or a barrier comes."""
 

@@ -29,7 +29,7 @@ from amp_runtime.nodes.node import Kinds
 from amp_runtime.nodes.statistics import WorkerReport
 from amp_runtime.rows.message import Mode
 from amp_runtime.rows.spec import Array
-from amp_runtime.trace.events import Batch, End, Event
+from amp_runtime.trace.events import Batch, End, Event, Updated
 from amp_runtime.trace.replay_queues import ReplayQueues
 from amp_runtime.wire.protocol import (
     CONTROLLER,
@@ -121,6 +121,9 @@ class Player:
         """Look at the next event; the one before it is done."""
         self.next = next(self.events, None)
         self.number += 1
+        while isinstance(self.next, Updated):  # it has, by itself
+            self.next = next(self.events, None)
+            self.number += 1
         if isinstance(self.next, Batch):
             self.queues.expect(self.next)
 

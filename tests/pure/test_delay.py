@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import yaml
 from kinds import f64, floats, make, only, rows, slots
+from scripted import RUN, ScriptedRun
 from wirings import PerExample, examples, new_graph, recurrent
 
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.delay.draws import Recorded, make_delays, quantiles
-from amp_runtime.errors import AmpError
+from amp_runtime.errors import AmpError, StartError
 from amp_runtime.nodes.generators import node_key
 from amp_runtime.nodes.statistics import Histogram
 from amp_runtime.nodes.updates import Schedule, UpdatePolicy
@@ -24,6 +25,10 @@ from amp_runtime.reference import Reference
 from amp_runtime.remedies.backward_weights import BackwardWeights
 from amp_runtime.remedies.options import Compensation
 from amp_runtime.rows.message import Mode
+from amp_runtime.trace.events import Updated, pack_updated, unpack
+from amp_runtime.trace.file import TraceReader, TraceWriter
+from amp_runtime.trace.recorder import Recorder
+from amp_runtime.trace.staleness import updates_of, windows
 from workers.registry import Registry
 
 EACH_ROW = UpdatePolicy(min_update_frequency=1)
@@ -260,6 +265,31 @@ def test_a_trace_is_gone_through_by_updates_and_then_anew():
         assert counts.sum() == counts[1] + counts[4]
 
 
+def updated(*counts: int, versions: int = 1) -> Updated:
+    """Return an update of `counts[s]` rows of staleness s."""
+    (event,) = unpack(pack_updated(0, versions, np.array(counts)))
+    assert isinstance(event, Updated)
+    return event
+
+
+def test_each_update_of_a_trace_is_a_window_or_several_where_there_are_many():
+    moved = updated(0)
+    updates = [moved, updated(2), updated(0, 3), moved, updated(1, 0, 0, 4), moved, updated(5)]
+    assert windows(updates) == [
+        (1, [0], [2]), (2, [1], [3]), (2, [0, 3], [1, 4]), (1, [0], [5])
+    ]  # fmt: skip
+    assert windows(updates, most=2) == [(3, [0, 1], [2, 3]), (3, [0, 3], [6, 4])]
+    assert windows(updates, most=3) == windows(updates, most=2)
+    assert windows([moved, moved]) == []
+
+
+def test_a_trace_that_was_not_read_is_told_at_the_first_row_of_training():
+    node = line({"name": "trace", "run": "runs/some"})
+    forward(node, mode=Mode.EVALUATE)
+    with pytest.raises(StartError, match=r"line.*trace of run 'runs/some' was not read"):
+        forward(node)
+
+
 # ------------------------------------------------------------------------- in one process
 
 
@@ -405,6 +435,42 @@ def test_an_asynchronous_run_adds_its_own_staleness(weights):
     assert mean(4) == pytest.approx(mean(0) + 4, abs=0.5)
 
 
+def test_the_delays_of_a_recorded_run_are_had_again_without_any_of_its_own(tmp_path):
+    """Under the synchronous schedule; by how much at each node, and when in the run."""
+    lengths = LENGTHS * 8
+    options = {"optimizer": ADAM, "update_every": 4, "compensation": "none"}
+    wiring = recurrent(training=options)
+    settings = ControllerSettings(update_every=4, max_epochs=3, seed=5, max_active_keys=16)
+    peer_of = list(range(1, len(wiring.nodes) + 1))
+    recorded = ScriptedRun.of(
+        wiring, examples(lengths), examples(LENGTHS[:4], 1), settings, peer_of, seed=3,
+        recorder_of=lambda p: Recorder(TraceWriter(tmp_path / f"w{p}", RUN, f"w{p}"), RUN, p),
+    )  # fmt: skip
+    recorded.run()
+    nodes = []
+    for number, spec in enumerate(wiring.nodes):
+        trace = TraceReader(tmp_path / f"w{peer_of[number]}", RUN, f"w{peer_of[number]}")
+        found = updates_of(trace).get(number)
+        delay = {"name": "trace", "run": "x", "windows": windows(found or [])}
+        given = {**spec.training, "delay": delay} if found else spec.training
+        nodes.append(replace(spec, training=given))
+    again = Reference(
+        replace(wiring, nodes=tuple(nodes)), Registry(), examples(lengths), examples([1]),
+        replace(settings, schedule=Schedule.SYNCHRONOUS),
+    )  # fmt: skip
+    again.run()
+    for host in recorded.hosts.values():
+        for node in host.parameterised():
+            wanted = node.staleness
+            report = again.host.report().nodes[node.name]
+            found = Histogram(report.staleness)
+            assert wanted.mean > 1
+            assert len(found.counts) <= len(np.trim_zeros(wanted.counts, "b"))
+            assert found.mean == pytest.approx(wanted.mean, rel=0.1)
+            shares = (h.counts[: len(found.counts)] / h.total for h in (wanted, found))
+            assert np.abs(np.subtract(*shares)).sum() / 2 < 0.1
+
+
 # ------------------------------------------------------------------------------------ YAML
 
 
@@ -449,6 +515,7 @@ def test_a_node_has_its_own_instead_of_that_of_all(tmp_path):
         ({"name": "randm", "high": 3}, r"training.delay.name: unknown delay 'randm'.*'random'"),
         ({"name": "random", "low": 1}, r"training.delay.high: is missing|training.delay.high"),
         ({"name": "random", "low": 5, "high": 4}, r"training.delay: low: 5 is above high, 4"),
+        ({"name": "trace", "run": "x", "windows": []}, r"training.delay.windows: unknown option"),
         ({"name": "geometric", "mean": 0, "high": 4}, r"training.delay.mean: must be .*not 0"),
     ],
     ids=str,

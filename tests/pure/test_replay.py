@@ -21,6 +21,7 @@ from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import AmpError, TraceError
 from amp_runtime.graph.wiring import Wiring
+from amp_runtime.nodes.one_to_one import Parameterised
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.averaging import AVERAGING
 from amp_runtime.processes.blas import blas_kernel, blas_threads
@@ -30,6 +31,7 @@ from amp_runtime.trace.events import Batch, Event
 from amp_runtime.trace.file import TraceReader, TraceWriter
 from amp_runtime.trace.recorder import Recorder
 from amp_runtime.trace.replay import RecordedStage, Replay, relative
+from amp_runtime.trace.staleness import updates_of
 from amp_runtime.wire.protocol import GoOn
 from workers.registry import Registry
 
@@ -82,6 +84,22 @@ class Recorded:
         }
         return Replay(**{**arguments, **otherwise})
 
+    def check_updates(self) -> None:
+        """Assert that each node's updates, and the staleness of their rows, are in the trace."""
+        for peer, host in self.run.hosts.items():
+            told = updates_of(self.events(peer))
+            for number, node in host.nodes.items():
+                updates = told.get(number, [])
+                if not isinstance(node, Parameterised):
+                    assert not updates
+                    continue
+                assert sum(update.versions for update in updates) == node.version
+                assert {update.versions for update in updates} <= {1}
+                counts = np.zeros_like(node.staleness.counts)
+                for update in updates:
+                    counts[update.staleness] += update.rows
+                assert counts.tolist() == node.staleness.counts.tolist()
+
     def check(self) -> Replay:
         """Assert that it replays to the bit."""
         results: list[Any] = []
@@ -98,6 +116,7 @@ class Recorded:
                 )
                 assert twin.version == node.version
                 assert twin.staleness.counts.tolist() == node.staleness.counts.tolist()
+        self.check_updates()
         assert all(d.equal and d.relative == 0.0 for d in differences)
         n_arrays = sum(
             len(n.parameters) for h in self.run.hosts.values() for n in h.parameterised()
@@ -172,6 +191,20 @@ def test_predicted_weights_and_past_ones_are_the_same_when_replayed(tmp_path, we
     }
     wiring = recurrent(training=training)
     given = ControllerSettings(max_epochs=3, max_active_keys=6, update_every=2)
+    peer_of = list(range(1, len(wiring.nodes) + 1))
+    Recorded(tmp_path, wiring, TRAIN, VALID, given, peer_of, seed=8).check()
+
+
+@pytest.mark.parametrize("weights", ["live", "stashed"])
+def test_injected_delays_are_the_same_when_replayed(tmp_path, weights):
+    training = {
+        "optimizer": {"name": "adam", "lr": 0.05},
+        "update_every": 2,
+        "delay": {"name": "random", "low": 0, "high": 3},
+        "backward_weights": weights,
+    }
+    wiring = recurrent(training=training)
+    given = ControllerSettings(max_epochs=3, max_active_keys=4, update_every=2)
     peer_of = list(range(1, len(wiring.nodes) + 1))
     Recorded(tmp_path, wiring, TRAIN, VALID, given, peer_of, seed=8).check()
 

@@ -15,10 +15,12 @@ from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.trace.events import (
     Batch,
     End,
+    Updated,
     identities,
     pack_batch,
     pack_end,
     pack_record,
+    pack_updated,
     unpack,
 )
 from amp_runtime.trace.file import TraceReader, TraceWriter
@@ -59,14 +61,16 @@ EVENTS = (
     record(Barrier(3, reset_metrics=True, epoch=2)),
     pack_batch(up(8, 1 << 30)),
     record(SetParameters("linear", {"weight": np.arange(6.0).reshape(2, 3)})),
-    pack_end(4),
+    pack_updated(2, 1, np.array([5, 0, 3, 0, 0, 1])),
+    pack_updated(70_000, 3, np.array([0])),
+    pack_end(6),
 )
 
 # ------------------------------------------------------------------------------- events
 
 
 def test_events_come_back_as_they_were_several_in_a_block():
-    first, barrier, second, parameters, end = unpack(b"".join(EVENTS))
+    first, barrier, second, parameters, updated, moved, end = unpack(b"".join(EVENTS))
     assert isinstance(first, Batch)
     assert isinstance(second, Batch)
     assert (first.direction, first.mode, first.port) == (Direction.FORWARD, Mode.TRAIN, 3)
@@ -76,7 +80,12 @@ def test_events_come_back_as_they_were_several_in_a_block():
     assert barrier == Barrier(3, reset_metrics=True, epoch=2)
     assert isinstance(parameters, SetParameters)
     assert parameters.arrays["weight"].tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert end == End(4)
+    assert isinstance(updated, Updated)
+    assert isinstance(moved, Updated)
+    assert (updated.node, updated.versions) == (2, 1)
+    assert (updated.staleness.tolist(), updated.rows.tolist()) == ([0, 2, 5], [5, 3, 1])
+    assert (moved.node, moved.versions, len(moved.rows)) == (70_000, 3, 0)
+    assert end == End(6)
 
 
 def test_a_row_is_told_by_its_state_and_an_answer_by_its_slot_and_by_nothing_else():
@@ -163,10 +172,10 @@ def test_a_trace_that_goes_on_behind_its_end_or_counts_wrongly_is_refused(trace,
     with pytest.raises(TraceError, match="linear, event 4: it goes on behind its end"):
         list(TraceReader(trace, RUN, "linear"))
     writer = TraceWriter(tmp_path / "wrong", RUN, "linear")
-    writer.add(EVENTS[4])
+    writer.add(EVENTS[-1])
     writer.flush()
     writer.close()
-    with pytest.raises(TraceError, match="event 1: its end says 4 events, but 0 went before"):
+    with pytest.raises(TraceError, match="event 1: its end says 6 events, but 0 went before"):
         list(TraceReader(writer.path, RUN, "linear"))
 
 
@@ -187,7 +196,7 @@ def test_a_file_that_is_no_trace_of_this_format_or_is_missing_is_refused(trace, 
         TraceReader(tmp_path / "nowhere", RUN, "linear")
     header = json.dumps({"format": 9, "run": RUN, "worker": "linear"})
     trace.write_text(header + "\n")
-    with pytest.raises(TraceError, match="a trace of format 9, expected 1"):
+    with pytest.raises(TraceError, match="a trace of format 9, expected 2"):
         TraceReader(trace, RUN, "linear")
     trace.write_text("[1]\n")
     with pytest.raises(TraceError, match="expected the header of a trace"):
