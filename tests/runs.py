@@ -17,11 +17,16 @@ from typing import Any
 
 import yaml
 
+from amp_runtime.checkpoint.store import newest
+
 CHECKOUT = Path(__file__).parents[1]
 DEADLINE_S = 30.0
 MOST_PATIENCE = 4.0
 DOCUMENTED = {0, 64, 70, 74, 75, 78, 130, 143}
 """The exit statuses that a run may have."""
+
+GOES_ON = {0, 70, 130, 143}
+"""Those after which it can be gone on with."""
 
 ACCOUNTS = r"(?m)^instances: (\d+) injected = (\d+) retired \+ (\d+) lost; left out: \d+; workers"
 """The line of a report that says what became of all instances."""
@@ -184,7 +189,7 @@ class Run:
             os.kill(pids[worker], signal.SIGKILL)
 
     def end(self, timeout_s: float = DEADLINE_S) -> Ended:
-        """Wait for the end; assert what every end has in common (reliability.md, P0 5, 6 and 8)."""
+        """Wait for the end; assert what every end has in common (reliability.md, P0 5 to 8)."""
         started = time.monotonic()
         try:
             wait_until(lambda: self.process.poll() is not None, "ended", timeout_s)
@@ -196,10 +201,17 @@ class Run:
             return ended
         assert code in DOCUMENTED, (code, ended.err)
         self._assert_accounts()
+        if code in GOES_ON:
+            self._assert_checkpoint_whole()
         if code:
             assert re.fullmatch(r"AMP-E\d{3}: .{20,}", ended.last_line), ended.err
             assert ended.err.count("AMP-E") == 1, ended.err
         return ended
+
+    def _assert_checkpoint_whole(self) -> None:
+        """Assert that the newest checkpoint, where there is one, is whole to the byte (P0 7)."""
+        for latest in self.runs.glob("*/checkpoints/LATEST"):
+            newest(latest.parent)
 
     def _assert_accounts(self) -> None:
         """Assert that a report tells of each injected instance what became of it (P0 8)."""
