@@ -24,7 +24,7 @@ from kinds import (
 )
 
 from amp_runtime.nodes.node import Node
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.remedies.backward_weights import BackwardWeights
 from amp_runtime.rows.message import Answer, Emission, Mode, Rows
 from amp_runtime.rows.spec import Array, PortSpec

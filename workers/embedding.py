@@ -11,7 +11,7 @@ import numpy as np
 from amp_runtime.errors import BadOptionError, NodeError, ShapeMismatchError
 from amp_runtime.limits import Gt
 from amp_runtime.nodes.node import single
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.optim.row_gradients import RowSums
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, ArraySpec, PortSpec

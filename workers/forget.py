@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from amp_runtime.nodes.node import NodeContext
-from amp_runtime.nodes.one_to_one import Parameterised, uniform
+from amp_runtime.nodes.parameterised import Parameterised, uniform
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, PortSpec
 from workers.activations import ACTIVATIONS

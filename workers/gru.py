@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from amp_runtime.nodes.node import NodeContext
-from amp_runtime.nodes.one_to_one import Parameterised, uniform
+from amp_runtime.nodes.parameterised import Parameterised, uniform
 from amp_runtime.nodes.schema_checks import vectors
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, PortSpec

@@ -12,7 +12,7 @@ import numpy as np
 from amp_runtime.errors import ShapeMismatchError
 from amp_runtime.limits import Gt
 from amp_runtime.nodes.node import NodeContext, single
-from amp_runtime.nodes.one_to_one import Parameterised, uniform
+from amp_runtime.nodes.parameterised import Parameterised, uniform
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, ArraySpec, PortSpec
 from workers.activations import ACTIVATIONS

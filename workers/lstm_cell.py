@@ -20,7 +20,7 @@ import numpy as np
 
 from amp_runtime.errors import ShapeMismatchError
 from amp_runtime.nodes.node import NodeContext
-from amp_runtime.nodes.one_to_one import Parameterised, uniform
+from amp_runtime.nodes.parameterised import Parameterised, uniform
 from amp_runtime.nodes.schema_checks import vectors
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, PortSpec

@@ -8,7 +8,7 @@ from typing import Any
 
 from amp_runtime.nodes.loss import Loss
 from amp_runtime.nodes.node import Node
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.nodes.statistics import MetricSum, NodeReport
 from amp_runtime.rows.message import Direction, Message, Mode
 from amp_runtime.rows.saved import Saved

@@ -26,7 +26,7 @@ from amp_runtime.host.routing import Outgoing, Routing
 from amp_runtime.host.row_queues import Queues, RowQueues
 from amp_runtime.nodes.end import End
 from amp_runtime.nodes.node import Kinds, Node
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.nodes.statistics import ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.rows.message import (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from amp_runtime.errors import WireError
 from amp_runtime.graph.wiring import NodeSpec
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.nodes.replica import Replica, make_replica
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.snapshot import Snapshot

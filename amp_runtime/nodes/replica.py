@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.row_gradients import RowSums
 from amp_runtime.optim.snapshot import Snapshot

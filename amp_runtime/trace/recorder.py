@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from amp_runtime.host.row_queues import RowQueues
 from amp_runtime.nodes.node import Node
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.rows.message import MergeKey, Message
 from amp_runtime.rows.spec import Int64
 from amp_runtime.trace.events import pack_batch, pack_record, pack_updated

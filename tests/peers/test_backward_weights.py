@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.remedies.backward_weights import BackwardWeights
 

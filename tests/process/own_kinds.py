@@ -11,7 +11,7 @@ from annotated_types import Gt
 
 from amp_runtime.graph import PerExample
 from amp_runtime.nodes.node import NodeContext, single
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.rows.message import Payload
 from amp_runtime.rows.spec import Array, PortSpec
 

@@ -8,7 +8,7 @@ import pytest
 from kinds import floats, make, only, rows, slots
 
 from amp_runtime.errors import InvariantError, NodeError
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.remedies.backward_weights import BackwardWeights
 
 LIVE, STASHED, RECOMPUTE = BackwardWeights

@@ -19,7 +19,7 @@ from scripted import Delivery, ScriptedRun
 
 from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.averaging import AVERAGING
 from amp_runtime.reference import Reference

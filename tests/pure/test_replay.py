@@ -21,7 +21,7 @@ from amp_runtime.control.settings import ControllerSettings
 from amp_runtime.data.dataset import Dataset
 from amp_runtime.errors import AmpError, TraceError
 from amp_runtime.graph.wiring import Wiring
-from amp_runtime.nodes.one_to_one import Parameterised
+from amp_runtime.nodes.parameterised import Parameterised
 from amp_runtime.nodes.updates import Schedule
 from amp_runtime.optim.averaging import AVERAGING
 from amp_runtime.processes.blas import blas_kernel, blas_threads
