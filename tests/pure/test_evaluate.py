@@ -149,7 +149,7 @@ def test_who_trains_may_give_the_parameters_of_some_nodes():
             r"float64\[2, 3\]; the model must be",
         ),
         ({"weight": np.zeros((2, 3), np.float32), "bias": np.zeros(3)}, r"as float32\[2, 3\]"),
-        ({"weight": np.zeros((2, 3)), "bias": np.zeros(3), "x": np.ones(1)}, "no parameter 'x'"),
+        ({"weight": np.zeros((2, 3)), "bias": np.zeros(3), "x": np.ones(1)}, "has no array 'x'"),
     ],
 )
 def test_parameters_that_do_not_fit_are_named_and_none_is_taken(arrays, message):
@@ -171,10 +171,10 @@ def test_a_worker_refuses_parameters_of_a_node_that_is_not_there():
 
 
 def test_the_words_of_the_command_line_come_in_any_order():
-    assert _sorted_out([]) == ("last", "valid", [])
-    assert _sorted_out(["split=train"]) == ("last", "train", [])
-    assert _sorted_out(["data.path=x", "runs/a", "split=train", "seed=1"]) == (
-        "runs/a", "train", ["data.path=x", "seed=1"],
+    assert _sorted_out([]) == ("last", "valid", "", [])
+    assert _sorted_out(["split=train"]) == ("last", "train", "", [])
+    assert _sorted_out(["data.path=x", "runs/a", "checkpoint=best", "split=train", "seed=1"]) == (
+        "runs/a", "train", "best", ["data.path=x", "seed=1"],
     )  # fmt: skip
     with pytest.raises(UsageError, match="no split 'test'; split=valid or split=train"):
         _sorted_out(["split=test"])
