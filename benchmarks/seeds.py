@@ -9,6 +9,7 @@ last column is the whole command.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import subprocess
@@ -83,11 +84,8 @@ def _node_staleness(report: str) -> dict[str, float]:
     """Return a closing table's column `staleness`, by node."""
     headers, _, *rows = (line.split() for line in report.splitlines())
     column = headers.index("staleness")
-    return {
-        row[0]: float(row[column])
-        for row in rows
-        if len(row) == len(headers) and row[column] != "-"
-    }
+    table = itertools.takewhile(lambda row: row[1] not in ("core:", "whose"), rows)
+    return {row[0]: float(row[column]) for row in table if row[column] != "-"}
 
 
 def table(results: list[SeedResult]) -> str:

@@ -34,6 +34,7 @@ def chain(n_nodes: int, which: BackwardWeights) -> Wiring:
         "optimizer": {"name": "sgd", "lr": LR},
         "min_update_frequency": ROWS_PER_UPDATE,
         "backward_weights": which,
+        "compensation": "none",
     }
     graph = new_graph(training=training)
     out: Any = graph.input("x", each=PerExample, state={"step": 0}, payload={"x": "vector"})

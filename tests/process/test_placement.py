@@ -46,7 +46,7 @@ def test_packed_is_a_worker_for_each_core_and_its_run_tells_of_each_node(runner)
         assert f" INFO {worker['name']} stopped " in log
     table = (runner.last.folder / "report.txt").read_text().splitlines()
     assert table[0].split()[:3] == ["node", "worker", "core"]
-    rows = [line.split()[:2] for line in table[2:-1]]
+    rows = [line.split()[:2] for line in table[2 : 2 + len(NODES)]]
     assert rows == [[NODES[node], w["name"]] for w in plan for node in w["nodes"]]
 
 
