@@ -189,7 +189,7 @@ class Run:
             os.kill(pids[worker], signal.SIGKILL)
 
     def end(self, timeout_s: float = DEADLINE_S) -> Ended:
-        """Wait for the end; assert what every end has in common (reliability.md, P0 5 to 8)."""
+        """Wait for the end; assert what every end has in common."""
         started = time.monotonic()
         try:
             wait_until(lambda: self.process.poll() is not None, "ended", timeout_s)
@@ -304,7 +304,7 @@ class Runner:
 
 @contextmanager
 def leaving_nothing(private: Path, mark: str) -> Iterator[None]:
-    """Assert that what happens within leaves nothing behind (reliability.md 4.1, P0 1 to 4).
+    """Assert that what happens within leaves nothing behind.
 
     A socket that listens is a descriptor of a process: of one that is left, or of this one.
 

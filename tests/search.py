@@ -99,7 +99,7 @@ class State:
         return State(after, self.left, lost=False)
 
     def check(self) -> None:
-        """Assert what must hold in every state (reliability.md 5.8)."""
+        """Assert what must hold in every state."""
         for peer, worker in self.world.workers.items():
             if worker is not None:
                 twice = [n for n in worker.counts() if n > 1]

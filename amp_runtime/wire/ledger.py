@@ -5,7 +5,7 @@ is found end to end. Every frame carries an `Envelope`; a channel's sequence
 number is the number of messages that went before, so one count is at once the
 number to stamp, the number to expect, and the figure that must agree when
 nothing is in flight. Frames that are not for this generation are dropped and
-counted, never held: holding them deadlocks (reliability.md, D4).
+counted, never held: holding them deadlocks.
 """
 
 from __future__ import annotations

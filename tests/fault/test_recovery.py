@@ -1,4 +1,4 @@
-"""Workers that die, hang or raise in training, and are started again (reliability.md 4.2)."""
+"""Workers that die, hang or raise in training, and are started again."""
 
 from __future__ import annotations
 
