@@ -209,12 +209,12 @@ class Run:
         return ended
 
     def _assert_checkpoint_whole(self) -> None:
-        """Assert that the newest checkpoint, where there is one, is whole to the byte (P0 7)."""
+        """Assert that the newest checkpoint, where there is one, is whole to the byte."""
         for latest in self.runs.glob("*/checkpoints/LATEST"):
             newest(latest.parent)
 
     def _assert_accounts(self) -> None:
-        """Assert that a report tells of each injected instance what became of it (P0 8)."""
+        """Assert that a report tells of each injected instance what became of it."""
         for report in self.runs.glob("*/report.txt"):
             told = [list(map(int, some)) for some in re.findall(ACCOUNTS, report.read_text())]
             assert len(told) == 1, report.read_text()
