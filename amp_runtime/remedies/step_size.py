@@ -23,9 +23,9 @@ class ByRow(Remedy):
 class ByNode(Remedy):
     """The learning rate is divided by (1 + s)^0.5, s the mean staleness of recent updates.
 
-    Without momentum a step that is s updates late diverges from 1 / s of the learning rate
-    that one on time may have (of 2 it leaves `2 sin(pi / (4 s + 2))`), where curvature alone bounds
-    it; noise bounds it too, and less so when late. The root lies between the two.
+    Without momentum, and bounded by curvature alone, a learning rate that diverges s updates late
+    is sin(pi / (4 s + 2)) of the one that does on time: some 0.8 / s of it. Noise bounds it too,
+    and less so when late, so the root is taken. Ours.
     """
 
     def __init__(self, staleness: RunningMean) -> None:
