@@ -337,16 +337,22 @@ def leaving_nothing(private: Path, mark: str) -> Iterator[None]:
 
 def _own() -> dict[str, set[str]]:
     """Return the fds, threads and children of this process."""
-    fds = set()
+    fds: set[str] = set()
     for fd in os.listdir("/proc/self/fd"):
         try:
             fds.add(f"{fd} {os.readlink(f'/proc/self/fd/{fd}')}")
         except FileNotFoundError:  # that of listdir itself
             continue
-    tasks = Path("/proc/self/task")
-    children = " ".join((task / "children").read_text() for task in tasks.iterdir())
+    threads: set[str] = set()
+    children: set[str] = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            threads.add(f"{task.name} {(task / 'comm').read_text().strip()}")
+            children.update((task / "children").read_text().split())
+        except FileNotFoundError:  # that thread has ended
+            continue
     return {
         "fds": fds,
-        "threads": {task.name for task in tasks.iterdir()},
-        "children": set(children.split()),
+        "threads": threads,
+        "children": children,
     }
