@@ -4,7 +4,7 @@
     make staleness SEEDS="0 1 2 3 4"
 
 Epochs to the target of the config, one process per node; of the synchronous schedule by learning
-rate, in two workers (placement changes nothing but rounding). What RESULTS (JSON lines) holds is
+rate, in one worker (placement changes nothing but rounding). What RESULTS (JSON lines) holds is
 not run again. Printed is a Markdown table: medians over seeds, with the least and the most. A run
 that does not reach the target counts with the epochs that it was given.
 """
@@ -22,6 +22,7 @@ from results_file import Line, ResultsFile
 from seeds import run_seed
 
 CONFIG = "configs/list_reduction.yaml"
+NODES = "embedding, loop, joined, linear-1, step, more, linear-2, loss"
 NODE = "linear-1"
 """The recurrent node: that of which staleness is told."""
 
@@ -45,7 +46,8 @@ class Variant:
     def settings(self) -> list[str]:
         lr = f"training.optimizer.lr={self.lr}"
         if not self.keys:
-            return [lr, "training.schedule=synchronous", "runtime.placement=packed"]
+            one_worker = f"runtime.placement={{host: [{{nodes: [{NODES}]}}]}}"
+            return [lr, "training.schedule=synchronous", one_worker]
         asynchronous = [f"training.max_active_keys={self.keys}"]
         return [lr, *asynchronous, f"training.compensation={self.compensation}"]
 

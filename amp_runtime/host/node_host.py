@@ -109,7 +109,11 @@ class NodeHost:
         self._needs_structure = {i for i in self._numbers if wiring.nodes[i].fields}
         self._counters = {i: Counters() for i in self._numbers}
         self._ends = [node for node in self.nodes.values() if isinstance(node, End)]
-        self._queues = queues(self._most_rows, taking_turns=len(self._numbers) > 1)
+        self._queues = queues(
+            self._most_rows,
+            taking_turns=len(self._numbers) > 1,
+            forward_first=settings.schedule is Schedule.SYNCHRONOUS,
+        )
         self._retired_examples = 0
         self._parked: list[Message] = []
         self._to_settle: int | None = None

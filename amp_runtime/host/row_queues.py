@@ -10,6 +10,9 @@ What a batch causes at a port that is still to come is served in the same round,
 with all that waits there. So rows go far in a round without getting few, as they would
 if the answers to the first of them went before the rest; and nothing waits longer than
 a round.
+
+In the synchronous schedule forward rows go first instead: no answer is late there, and answers
+that wait for the last of them are merged with those of rows that left their loop later.
 """
 
 from __future__ import annotations
@@ -89,17 +92,22 @@ class RowQueues:
     Args:
         most_rows: how many rows of a merge key may become one batch.
         taking_turns: serve in rounds: for several nodes.
+        forward_first: answers wait until no forward row does.
     """
 
     def __init__(
-        self, most_rows: Callable[[MergeKey], float], *, taking_turns: bool = False
+        self,
+        most_rows: Callable[[MergeKey], float],
+        *,
+        taking_turns: bool = False,
+        forward_first: bool = False,
     ) -> None:
         self._most_rows = most_rows
+        self._forward_first = forward_first
         self._taking_turns = taking_turns
         self._backward: dict[MergeKey, _Queue] = {}
         self._forward: dict[MergeKey, _Queue] = {}
-        self._way = Direction.BACKWARD
-        self._served = _BEFORE_ALL
+        self.begin_round()
 
     def __bool__(self) -> bool:
         """Whether any row waits."""
@@ -122,7 +130,7 @@ class RowQueues:
         """Take the next batch, merged; None if nothing waits."""
         if self._taking_turns:
             return self._next_in_turn()
-        if self._backward:
+        if self._backward and not self._forward_stays_first:
             return self._take(self._backward, next(iter(self._backward)))
         if len(self._forward) > 1:
             return self._take(self._forward, min(self._forward, key=self._age))
@@ -132,7 +140,8 @@ class RowQueues:
 
     def begin_round(self) -> None:
         """Begin a round anew: no row waits."""
-        self._way, self._served = Direction.BACKWARD, _BEFORE_ALL
+        self._way = Direction.FORWARD if self._forward_first else Direction.BACKWARD
+        self._served = _BEFORE_ALL
 
     def _next_in_turn(self) -> Message | None:
         if not self:
@@ -145,7 +154,13 @@ class RowQueues:
             if ahead:
                 self._served, key = min(ahead, key=itemgetter(0))
                 return self._take(queues, key)
-            self._way, self._served = Direction(1 - self._way), _BEFORE_ALL
+            forward = self._way is Direction.BACKWARD or self._forward_stays_first
+            self._way = Direction.FORWARD if forward else Direction.BACKWARD
+            self._served = _BEFORE_ALL
+
+    @property
+    def _forward_stays_first(self) -> bool:
+        return self._forward_first and bool(self._forward)
 
     def _age(self, key: MergeKey) -> int:
         return self._forward[key].oldest

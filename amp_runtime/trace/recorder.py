@@ -45,11 +45,9 @@ class Recorder:
             if isinstance(node, Parameterised)
         }
 
-    def queues(
-        self, most_rows: Callable[[MergeKey], float], *, taking_turns: bool = False
-    ) -> RowQueues:
+    def queues(self, most_rows: Callable[[MergeKey], float], **order: bool) -> RowQueues:
         """Return queues that note what is taken; given to `NodeHost`."""
-        return RecordedQueues(self._taken, most_rows, taking_turns=taking_turns)
+        return RecordedQueues(self._taken, most_rows, **order)
 
     def obeys(self, record: Record) -> None:
         """Note a record that the nodes are about to be told.
@@ -101,10 +99,9 @@ class RecordedQueues(RowQueues):
         self,
         taken: Callable[[Message], None],
         most_rows: Callable[[MergeKey], float],
-        *,
-        taking_turns: bool = False,
+        **order: bool,
     ) -> None:
-        super().__init__(most_rows, taking_turns=taking_turns)
+        super().__init__(most_rows, **order)
         self._taken = taken
 
     def next_batch(self) -> Message | None:

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from amp_runtime.host.row_queues import RowQueues
 from amp_runtime.rows.message import Direction, Message, Mode
 
 
-def queues(*, taking_turns: bool, most_rows: float = math.inf) -> RowQueues:
-    return RowQueues(lambda key: most_rows, taking_turns=taking_turns)
+def queues(most_rows: float = math.inf, **order: bool) -> RowQueues:
+    return RowQueues(lambda key: most_rows, **order)
 
 
 def down(port: int, n_rows: int = 1, instance: int = 0, mode: Mode = Mode.TRAIN) -> Message:
@@ -88,3 +89,21 @@ def test_what_is_too_much_for_a_batch_waits_for_the_next_round():
     for message in (down(0), down(0), down(0), down(1)):
         it.add(message)
     assert served(it) == ["down 0: 2", "down 1: 1", "down 0: 1"]
+
+
+@pytest.mark.parametrize("taking_turns", [False, True])
+def test_forward_first_merges_the_answers_to_rows_that_leave_a_loop_at_different_times(
+    taking_turns,
+):
+    """One row goes round a loop, and sends an answer each time: all are served as one batch."""
+    it = queues(taking_turns=taking_turns, forward_first=True)
+    it.add(down(0))
+    rounds = iter(range(3))
+
+    def then(told: str) -> Message | None:
+        if not told.startswith("down"):
+            return None
+        it.add(up(1))
+        return down(0) if next(rounds, None) is not None else None
+
+    assert served(it, then) == ["down 0: 1"] * 4 + ["up 1: 4"]
