@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from amp_runtime.errors import InvariantError, VerifyError
+from amp_runtime.rows.segments import counted
 from amp_runtime.rows.spec import Array, Int32, Int64
 from amp_runtime.rows.stash import Stash
 from amp_runtime.rows.structure import InstanceTable
@@ -88,7 +89,7 @@ class InFlight:
                 raise VerifyError(
                     "an answer brings back another state than was injected", where="controller"
                 )
-        instances, counts = np.unique(self._slots.take("instance", positions), return_counts=True)
+        instances, counts = counted(self._slots.take("instance", positions))
         self._slots.free(positions)
         self.rows -= len(slots)
         at, _ = self._table.find(instances)

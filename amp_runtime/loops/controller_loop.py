@@ -42,7 +42,7 @@ from amp_runtime.processes import guard
 from amp_runtime.processes.launch import Launcher, ensure_files
 from amp_runtime.processes.plan import Plan
 from amp_runtime.processes.signals import collected, error_of
-from amp_runtime.rows.message import Message
+from amp_runtime.rows.message import MergeKey, Message, merge
 from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
 from amp_runtime.sockets.transport import Endpoint
@@ -209,7 +209,7 @@ class ControllerLoop:
             except MessagesLostError as error:
                 self._recover([Failure(error, None)], now)
             self._tell_going_on(now)
-            self._console.refresh(self._controller.progress(now), now)
+            self._console.refresh(self._controller.progress, now)
 
     def _receive_all(self, lanes: Iterable[Lane]) -> list[Failure]:
         """Handle what has come; return what workers say of failures, or what was lost."""
@@ -277,15 +277,18 @@ class ControllerLoop:
             self._console.say(line)
 
     def _receive(self, lane: Lane) -> None:
+        answers: dict[MergeKey, list[Message]] = {}
         for received in self._link.receive(lane, RECORDS_AT_ONCE):
             body, now = received.body, time.monotonic()
             self._supervisor.heard(received.envelope.sender, now)
             if isinstance(body, Message):
-                self._act(self._controller.on_answers(body, now))
+                answers.setdefault(body.merge_key, []).append(body)
             elif isinstance(body, Fault):
                 self._faults.append(body)
             else:
                 self._on_record(body, now)
+        for together in answers.values():
+            self._act(self._controller.on_answers(merge(together), time.monotonic()))
 
     def _on_record(self, record: Record, now: float) -> None:
         if isinstance(record, Hello):

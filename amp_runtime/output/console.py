@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from amp_runtime.control.stages import Progress, Split, StageResult
@@ -31,12 +31,17 @@ class Console:
         """Print a stage's final line."""
         self._print(stage_line(result, max_epochs, in_flight))
 
-    def refresh(self, progress: Progress | None, now: float) -> None:
-        """Redraw the line of the current stage, on a terminal and not too often."""
-        if not self._live or progress is None or now - self._last_refresh < REFRESH_S:
+    def refresh(self, progress: Callable[[float], Progress | None], now: float) -> None:
+        """Redraw the line of the current stage, on a terminal and not too often.
+
+        Args:
+            progress: asked how far the stage is, only when the line is drawn; None: no stage.
+        """
+        if not self._live or now - self._last_refresh < REFRESH_S:
             return
-        self._last_refresh = now
-        self._draw(progress_line(progress))
+        if (found := progress(now)) is not None:
+            self._last_refresh = now
+            self._draw(progress_line(found))
 
     def _print(self, text: str) -> None:
         self._draw("")

@@ -41,6 +41,13 @@ def distinct(values: Array) -> Array:
     return ordered[run_starts(ordered)]
 
 
+def counted(values: Array) -> tuple[Array, Int64]:
+    """Return each of `values` [n] once, sorted, and how often it is there."""
+    ordered = np.sort(values)
+    starts = run_starts(ordered)
+    return ordered[starts], run_lengths(starts, len(ordered))
+
+
 def repeated(values: Array) -> bool:
     """Return whether any of `values` [n] is there twice."""
     ordered = np.sort(values)

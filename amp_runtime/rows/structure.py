@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from amp_runtime.errors import InvariantError, MissingStructureError
-from amp_runtime.rows.segments import ranges
+from amp_runtime.rows.segments import counted, ranges, repeated
 from amp_runtime.rows.spec import Array, ArraySpec, Columns, Int32, Int64
 
 _COUNTED_TOGETHER = 64
@@ -43,14 +43,14 @@ class InstanceTable:
         Raises:
             InvariantError: one is live already, or named twice.
         """
-        if len(np.unique(instances)) != len(instances):
+        if repeated(instances):
             raise InvariantError(f"an instance is named twice in {instances.tolist()}")
         while True:
             positions = instances & (len(self._keys) - 1)
             taken = self._keys[positions] >= 0
             if (self._keys[positions] == instances).any():
                 raise InvariantError(f"an instance of {instances.tolist()} is live already")
-            if not taken.any() and len(np.unique(positions)) == len(positions):
+            if not taken.any() and not repeated(positions):
                 break
             self._grow()
         self._keys[positions] = instances
@@ -103,7 +103,7 @@ class InstanceCounter:
             return
         together = np.concatenate(self._uncounted, dtype=np.int64)
         self._uncounted.clear()
-        distinct, counts = np.unique(together, return_counts=True)
+        distinct, counts = counted(together)
         positions, found = self._table.find(distinct)
         if not found.all():
             self._table.add(distinct[~found])

@@ -70,7 +70,7 @@ def test_progress_says_how_far_and_how_long(seconds, tail):
 def test_a_stream_that_is_no_terminal_gets_final_lines_only():
     stream = io.StringIO()
     console = Console(stream)
-    console.refresh(PROGRESS, 0.0)
+    console.refresh(lambda now: PROGRESS, 0.0)
     console.stage(RESULT, 40, 4)
     console.say("done")
     assert stream.getvalue() == stage_line(RESULT, 40, 4) + "\ndone\n"
@@ -79,8 +79,10 @@ def test_a_stream_that_is_no_terminal_gets_final_lines_only():
 def test_a_terminal_shows_a_live_line_that_the_final_line_replaces():
     stream = Terminal()
     console = Console(stream)
-    console.refresh(replace(PROGRESS, metrics={"loss": 0.5, "a_long_metric_name": 1.0}), 0.0)
-    console.refresh(PROGRESS, 1.0)
+    console.refresh(
+        lambda now: replace(PROGRESS, metrics={"loss": 0.5, "a_long_metric_name": 1.0}), 0.0
+    )
+    console.refresh(lambda now: PROGRESS, 1.0)
     assert screen(stream.getvalue()) == [progress_line(PROGRESS)]
     console.say("short")
     assert screen(stream.getvalue()) == ["short", ""]
@@ -91,14 +93,24 @@ def test_a_terminal_shows_a_live_line_that_the_final_line_replaces():
 def test_the_live_line_is_not_drawn_too_often_nor_for_nothing():
     stream = Terminal()
     console = Console(stream)
-    console.refresh(None, 0.0)
+    console.refresh(lambda now: None, 0.0)
     assert stream.getvalue() == ""
-    console.refresh(PROGRESS, 1.0)
+    console.refresh(lambda now: PROGRESS, 1.0)
     first = stream.getvalue()
-    console.refresh(PROGRESS, 1.4)
+    console.refresh(lambda now: PROGRESS, 1.4)
     assert stream.getvalue() == first
-    console.refresh(PROGRESS, 1.6)
+    console.refresh(lambda now: PROGRESS, 1.6)
     assert stream.getvalue() != first
+
+
+def test_how_far_a_stage_is_is_asked_only_when_it_is_drawn():
+    def never(now: float) -> None:
+        pytest.fail("asked")
+
+    Console(io.StringIO()).refresh(never, 0.0)  # no terminal
+    console = Console(Terminal())
+    console.refresh(lambda now: PROGRESS, 1.0)
+    console.refresh(never, 1.4)
 
 
 def test_a_closed_pipe_ends_the_printing_and_not_the_run():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from amp_runtime.rows.segments import (
+    counted,
     distinct,
     numbered_within,
     ranges,
@@ -43,6 +44,9 @@ def test_a_run_ends_where_the_next_begins_and_the_last_at_the_end(starts, n, len
 def test_values_that_are_there_twice_are_found_and_left_out():
     assert distinct(array(5, 7, 5, 1)).tolist() == [1, 5, 7]
     assert distinct(array()).tolist() == []
+    found, counts = counted(array(5, 7, 5, 1))
+    assert (found.tolist(), counts.tolist()) == ([1, 5, 7], [1, 2, 1])
+    assert [part.tolist() for part in counted(array())] == [[], []]
     assert repeated(array(5, 7, 5))
     assert not repeated(array(7, 5))
     assert not repeated(array())
