@@ -89,7 +89,7 @@ class Embedding(Parameterised):
                 where=f"node {self.name!r} (kind embedding)",
                 fix="raise its option `entries`, or mend the data",
             )
-        return {"x": self.parameters["table"][tokens]}, {"x": tokens}
+        return {"x": self.parameters["table"].take(tokens, axis=0)}, {"x": tokens}
 
     def backpropagate(self, saved: Payload, gradient: Payload, wants_input: bool) -> Payload | None:
         self.terms.add(saved["x"], gradient["x"])

@@ -21,6 +21,7 @@ from amp_runtime.rows.message import (
     Rows,
     dealt,
 )
+from amp_runtime.rows.picking import picked
 from amp_runtime.rows.spec import Int32
 from amp_runtime.wire.protocol import CONTROLLER
 
@@ -100,8 +101,8 @@ class Routing:
         for rows in np.split(order, np.flatnonzero(np.diff(ports[order])) + 1):
             port, some = int(ports[rows[0]]), gradient
             if some is not None and port in self._wanting:
-                some = {name: array[rows] for name, array in some.items()}
-            yield self._answered_at(node, port, return_to[rows], some, mode)
+                some = {name: picked(array, rows) for name, array in some.items()}
+            yield self._answered_at(node, port, picked(return_to, rows), some, mode)
 
     def _answered_at(
         self, node: Node, port: int, return_to: Int32, gradient: Payload | None, mode: Mode

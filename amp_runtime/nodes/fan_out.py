@@ -15,6 +15,7 @@ import numpy as np
 
 from amp_runtime.nodes.node import Node, NodeContext
 from amp_runtime.rows.message import Answer, Payload, Rows
+from amp_runtime.rows.picking import picked
 from amp_runtime.rows.segments import reduce_segments, run_lengths, run_starts
 from amp_runtime.rows.spec import Array, Int32, Int64
 from amp_runtime.rows.stash import Stash
@@ -93,7 +94,9 @@ class FanOut(Node):
             sums[children.parents] += gradient
             return
         counts = run_lengths(starts, len(order))
-        sums[children.parents[order[starts]]] += reduce_segments(np.add, gradient[order], counts)
+        sums[children.parents[order[starts]]] += reduce_segments(
+            np.add, picked(gradient, order), counts
+        )
 
     def backward(self, port: str, slots: Int32, gradient: Payload | None) -> Sequence[Answer]:
         positions = self.stash.answer(slots)

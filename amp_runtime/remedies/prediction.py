@@ -5,8 +5,8 @@
     decaying     no gradient comes any more: momentum decays, as in multi-step Nesterov
     last_update  the update that was applied last is applied again, whatever made it
 
-They are computed once for each version, at its first forward. Of a table whose gradient is
-summed by rows, rows are predicted when they are read: a prediction costs what they cost.
+They are computed once for each version, at its first forward. Of a large table whose gradient
+is summed by rows, rows are predicted when they are read: a prediction costs what they cost.
 
 Sources: SpecTrain, arXiv:1809.02839; XPipe, arXiv:1911.04610; FTPipe, USENIX ATC 2021;
 linear weight prediction, arXiv:2003.11666.
@@ -23,11 +23,15 @@ import numpy as np
 
 from amp_runtime.optim.base import Optimizer
 from amp_runtime.remedies.remedy import Remedy
+from amp_runtime.rows.picking import picked
 from amp_runtime.rows.saved import Saved
 from amp_runtime.rows.spec import Array
 
 Horizon = Callable[[], float]
 """How many updates ahead; 0: none."""
+
+WHOLE_TABLE_ROWS = 256
+"""A table of no more is predicted as a whole: an update reads as many, and most of them often."""
 
 
 NOT_PREDICTED = "set this node's compensation: none, or without predict"
@@ -100,7 +104,8 @@ class AlongMomentum(_Predicting):
     """Goes as far as the optimiser's momentum will.
 
     Args:
-        tables: parameters whose gradient is summed by rows.
+        tables: parameters whose gradient is summed by rows: larger ones are predicted where
+            they are read.
         lr_factors: `lr_factors(k)` is what the learning rate is multiplied by k updates on.
         decaying: whether momentum decays on the way.
     """
@@ -119,12 +124,13 @@ class AlongMomentum(_Predicting):
         self._optimizer = optimizer
         self._lr_factors = lr_factors
         self._decaying = decaying
+        parameters = optimizer.parameters
+        self._tables = tuple(name for name in tables if len(parameters[name]) > WHOLE_TABLE_ROWS)
         self._arrays = {
             name: np.empty_like(array)
-            for name, array in optimizer.parameters.items()
-            if name not in tables
+            for name, array in parameters.items()
+            if name not in self._tables
         }
-        self._tables = tuple(tables)
 
     def save(self) -> Saved:
         self.overwritten()  # predicted anew by who goes on, and by who goes on from this
@@ -143,7 +149,7 @@ class AlongMomentum(_Predicting):
 
 
 class RowsAhead:
-    """A table some updates ahead: `ahead[rows]` are predicted when they are read."""
+    """A table some updates ahead: rows are predicted when they are read, as of an array."""
 
     def __init__(self, optimizer: Optimizer, name: str, lrs: list[float], decaying: bool) -> None:
         self._optimizer = optimizer
@@ -153,11 +159,15 @@ class RowsAhead:
 
     def __getitem__(self, rows: Any) -> Array:
         optimizer = self._optimizer
-        own: Array = optimizer.parameters[self._name][rows]
-        state = {kept: array[rows] for kept, array in optimizer.state[self._name].items()}
+        own = picked(optimizer.parameters[self._name], rows)
+        state = {k: picked(array, rows) for k, array in optimizer.state[self._name].items()}
         found: Array = np.empty_like(own)
         optimizer.ahead(own, state, self._lrs, found, decaying=self._decaying)
         return found
+
+    def take(self, rows: Any, axis: int = 0) -> Array:
+        """Return some rows, as an array's `take` does along its first axis."""
+        return self[rows]
 
 
 class LastUpdate(_Predicting):

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from amp_runtime.rows.picking import picked
 from amp_runtime.rows.segments import ranges
 from amp_runtime.rows.spec import Array, Int64
 
@@ -83,7 +84,7 @@ class Blocks:
 
     def take(self, name: str, rows: Int64) -> Array:
         """Return column `name` at `rows`, [rows, *shape], new memory."""
-        return self._columns[name][rows]
+        return picked(self._columns[name], rows)
 
     def column(self, name: str) -> Array:
         """Return a whole column, until the next `open`."""
@@ -92,7 +93,7 @@ class Blocks:
     def reorder(self, rows: Int64, order: Int64) -> None:
         """Let `rows[i]` hold from now on what `rows[order[i]]` holds, in all columns."""
         for column in self._columns.values():
-            column[rows] = column[rows[order]]
+            column[rows] = picked(column, rows[order])
 
     def _make_room(self, total: int) -> None:
         """Move the open blocks together, into columns of which half is free then."""
@@ -102,7 +103,7 @@ class Blocks:
         rows = self.rows(numbers)
         for name, column in self._columns.items():
             moved = np.zeros((self._capacity, *column.shape[1:]), column.dtype)
-            moved[: len(rows)] = column[rows]
+            moved[: len(rows)] = picked(column, rows)
             self._columns[name] = moved
         counts = self._count[numbers]
         self._first[numbers] = np.cumsum(counts) - counts

@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from amp_runtime.rows.picking import picked
 from amp_runtime.rows.spec import Array, Int32
 
 Payload: TypeAlias = Mapping[str, Array]
@@ -86,11 +87,10 @@ class Rows:
 
     def take(self, index: Array) -> Rows:
         """Return the rows at `index` (positions or a mask), new memory."""
-        return Rows(
-            self.columns[index],
-            {name: array[index] for name, array in self.payload.items()},
-            self.width,
-        )
+        if index.dtype == np.bool_:
+            index = index.nonzero()[0]
+        payload = {name: picked(array, index) for name, array in self.payload.items()}
+        return Rows(picked(self.columns, index), payload, self.width)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from amp_runtime.errors import InvariantError, UnmatchedBackwardError
+from amp_runtime.rows.picking import as_whole_rows, picked, whole_rows
 from amp_runtime.rows.spec import Array, Int32, Int64
 
 POSITION_BITS = 22
@@ -44,6 +45,7 @@ class Stash:
     def __init__(self, name: str, capacity: int = 256) -> None:
         self.name = name
         self._columns: dict[str, Array] = {}
+        self._whole_rows: dict[str, Array | None] = {}
         # One look-up tells whether a slot may be answered: an open position holds the
         # slot that stands for it, any other a negative number.
         self._open = np.full(capacity, _FREE, np.int32)
@@ -149,21 +151,27 @@ class Stash:
         for name, array in values.items():
             column = self._columns.get(name)
             if column is None:
-                column = np.zeros((self.capacity, *array.shape[1:]), array.dtype)
-                self._columns[name] = column
-            column[positions] = array
+                column = self.column(name, array.shape[1:], array.dtype)
+            rows = self._whole_rows[name]
+            if rows is None or array.dtype != column.dtype:
+                column[positions] = array
+            else:
+                rows[positions] = as_whole_rows(array, rows.dtype)
 
     def column(
         self, name: str, shape: tuple[int, ...], dtype: type | np.dtype[np.generic]
     ) -> Array:
         """Return a whole column, made on first use; a later `allocate` may replace it."""
         if name not in self._columns:
-            self._columns[name] = np.zeros((self.capacity, *shape), dtype)
+            self._keep(name, np.zeros((self.capacity, *shape), dtype))
         return self._columns[name]
+
+    def _keep(self, name: str, column: Array) -> None:
+        self._columns[name], self._whole_rows[name] = column, whole_rows(column)
 
     def take(self, name: str, positions: Int64) -> Array:
         """Return column `name` at `positions`, [rows, *shape], new memory."""
-        return self._columns[name][positions]
+        return picked(self._columns[name], positions)
 
     def open_positions(self) -> Int64:
         """Return the positions that owe an answer."""
@@ -188,7 +196,8 @@ class Stash:
         self.capacity = size
         self._open = _grown(self._open, size, _FREE)
         self._uses = _grown(self._uses, size)
-        self._columns = {name: _grown(column, size) for name, column in self._columns.items()}
+        for name, column in self._columns.items():
+            self._keep(name, _grown(column, size))
 
     def _unmatched(self, slots: Int32, row: int, why: str = "") -> UnmatchedBackwardError:
         position, use = int(slots[row]) & _POSITION_MASK, int(slots[row]) >> POSITION_BITS

@@ -146,14 +146,18 @@ def test_the_oldest_instance_goes_first():
     assert it.report().nodes["joined"].rows_forward == 2
 
 
-def test_answers_go_before_rows():
+@pytest.mark.parametrize(
+    ("schedule", "first"),
+    [(Schedule.ASYNCHRONOUS, Direction.BACKWARD), (Schedule.SYNCHRONOUS, Direction.FORWARD)],
+)
+def test_answers_go_before_rows_but_where_none_of_them_is_late(schedule, first):
     wiring = chain()
-    it = host(wiring, ["linear"])
+    it = host(wiring, ["linear"], schedule=schedule)
     it.receive(forward(wiring, "linear", "x", [5], x(1)))
     slots = worked(it).message.columns[:, 1:2]
     it.receive(forward(wiring, "linear", "x", [1], x(1)))
     it.receive(backward(wiring, "linear", slots, None))
-    assert worked(it).message.direction is Direction.BACKWARD
+    assert worked(it).message.direction is first
 
 
 def test_no_more_rows_are_merged_than_an_update_takes():

@@ -16,6 +16,7 @@ from kinds import floats, make, only, rows, slots
 from amp_runtime.errors import StartError
 from amp_runtime.nodes.updates import Schedule, UpdatePolicy
 from amp_runtime.remedies.backward_weights import BackwardWeights
+from amp_runtime.remedies.prediction import WHOLE_TABLE_ROWS
 from amp_runtime.rows.message import Mode
 
 EACH_ROW = UpdatePolicy(min_update_frequency=1)
@@ -215,8 +216,9 @@ def table(sparse: str = "dense_equal", entries: int = 6, **remedies: Any) -> Any
     )  # fmt: skip
 
 
-def test_rows_of_a_table_are_predicted_when_they_are_read():
-    node = table(predict="linear", horizon=2.0)
+@pytest.mark.parametrize("entries", [WHOLE_TABLE_ROWS, WHOLE_TABLE_ROWS + 1])
+def test_rows_of_a_table_are_predicted_and_those_of_a_large_one_when_they_are_read(entries):
+    node = table(entries=entries, predict="linear", horizon=2.0)
     emitted = only(node.forward("x", rows(x=[3]), Mode.TRAIN))
     node.backward("y", slots(emitted), {"x": np.array([[4.0, -2.0]])})
     node.accumulate()
@@ -226,7 +228,7 @@ def test_rows_of_a_table_are_predicted_when_they_are_read():
     assert ahead.tolist() == [moved.tolist(), now[1].tolist(), moved.tolist()]
     assert (node.parameters["table"] == now).all()
     (remedy,) = node.remedies._remedies
-    assert remedy._arrays == {}  # no copy of the table
+    assert bool(remedy._arrays) == (entries <= WHOLE_TABLE_ROWS)  # a copy of the table
 
 
 @pytest.mark.parametrize(
