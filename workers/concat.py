@@ -46,9 +46,9 @@ class Concat(Joining):
         self._cuts = list(pairwise(np.cumsum([0, *widths]).tolist()))
 
     def keep(self, number: int, positions: Int64, payload: Payload) -> None:
-        start, end = self._cuts[number]
-        joined = self.stash.column("x", (self._cuts[-1][1],), np.dtype(self.context.dtype))
-        joined[positions, start:end] = single(payload)
+        start, _ = self._cuts[number]
+        self.stash.column("x", (self._cuts[-1][1],), np.dtype(self.context.dtype))
+        self.stash.put_part("x", positions, start, single(payload))
 
     def combine(self, positions: Int64) -> Payload:
         return {"x": self.stash.take("x", positions)}

@@ -7,8 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from amp_runtime.rows.picking import picked
 from amp_runtime.rows.segments import reduce_segments, run_starts
 from amp_runtime.rows.spec import Array, Int64
+
+SMALL_TABLE_ROWS = 64
+"""In a table of no more, most rows come often: a product adds them up, and nothing is sorted."""
 
 _MANY = 1024
 """Rows that wait to be added up at least, so that a small table is not added up at each call."""
@@ -51,7 +55,7 @@ class RowSums:
         Neither is kept.
         """
         if len(rows):
-            self._terms.append(_summed(rows, values))
+            self._terms.append(self._summed(rows, values))
             self._waiting += len(self._terms[-1][0])
             if self._waiting > max(_MANY, 2 * self._together):
                 self._add_up()
@@ -78,20 +82,33 @@ class RowSums:
         """Make one term of all."""
         if len(self._terms) > 1:
             rows, values = zip(*self._terms, strict=True)
-            self._terms = [_summed(np.concatenate(rows), np.concatenate(values))]
+            self._terms = [self._summed(np.concatenate(rows), np.concatenate(values))]
         self._waiting = self._together = sum(len(rows) for rows, _ in self._terms)
 
+    def _summed(self, rows: Array, values: Array) -> tuple[Int64, Array]:
+        """Return each row once, ascending, and the sum of its values; new memory."""
+        if self._shape[0] <= SMALL_TABLE_ROWS:
+            return _summed_by_product(rows, values, self._shape[0])
+        return _summed_in_order(rows, values)
 
-def _summed(rows: Array, values: Array) -> tuple[Int64, Array]:
-    """Return each row once, ascending, and the sum of its values; new memory."""
+
+def _summed_by_product(rows: Array, values: Array, n: int) -> tuple[Int64, Array]:
+    # What is not finite spoils all of them, as it does the update.
+    which = np.arange(n)[:, None] == rows
+    sums = which.astype(values.dtype) @ values.reshape(len(values), -1)
+    touched = which.any(axis=1).nonzero()[0]
+    return touched, picked(sums, touched).reshape(-1, *values.shape[1:])
+
+
+def _summed_in_order(rows: Array, values: Array) -> tuple[Int64, Array]:
     order = np.argsort(rows, kind="stable")
     ordered = rows[order]
     starts = run_starts(ordered)
     counts = np.diff(starts, append=len(rows))
-    summed = values[order[starts]]
+    summed = picked(values, order[starts])
     # Most rows of a large table come once, and a sum over one costs as much as over many.
     several = counts > 1
     if several.any():
-        together = values[order[np.repeat(several, counts)]]
+        together = picked(values, order[np.repeat(several, counts)])
         summed[several] = reduce_segments(np.add, together, counts[several])
     return ordered[starts].astype(np.int64), summed

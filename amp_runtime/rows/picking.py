@@ -34,6 +34,13 @@ def whole_rows(column: Array) -> Array | None:
     return column.reshape(len(column), -1).view(np.dtype((np.void, n_bytes)))[:, 0]
 
 
+def part_of_rows(column: Array, start: int, n: int) -> Array:
+    """Return numbers `start` to `start + n` of each row of contiguous `column`, as `whole_rows`."""
+    part = np.dtype((np.void, n * column.itemsize))
+    offset = start * column.itemsize
+    return np.ndarray((len(column),), part, column, offset, column.strides[:1])
+
+
 def as_whole_rows(array: Array, rows: np.dtype[np.void]) -> Array:
     """Return `array` [n, *shape] as [n] elements of `rows`; a copy where it is not contiguous."""
     contiguous = np.ascontiguousarray(array)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from amp_runtime.errors import InvariantError, UnmatchedBackwardError
-from amp_runtime.rows.picking import as_whole_rows, picked, whole_rows
+from amp_runtime.rows.picking import as_whole_rows, part_of_rows, picked, whole_rows
 from amp_runtime.rows.spec import Array, Int32, Int64
 
 POSITION_BITS = 22
@@ -46,6 +46,7 @@ class Stash:
         self.name = name
         self._columns: dict[str, Array] = {}
         self._whole_rows: dict[str, Array | None] = {}
+        self._parts: dict[tuple[str, int], Array] = {}
         # One look-up tells whether a slot may be answered: an open position holds the
         # slot that stands for it, any other a negative number.
         self._open = np.full(capacity, _FREE, np.int32)
@@ -166,8 +167,17 @@ class Stash:
             self._keep(name, np.zeros((self.capacity, *shape), dtype))
         return self._columns[name]
 
+    def put_part(self, name: str, positions: Int64, start: int, array: Array) -> None:
+        """Copy `array` [rows, n] into numbers `start` to `start + n` of a column that is there."""
+        column = self._columns[name]
+        rows = self._parts.get((name, start))
+        if rows is None:
+            rows = self._parts[name, start] = part_of_rows(column, start, array.shape[1])
+        rows[positions] = as_whole_rows(array, rows.dtype)
+
     def _keep(self, name: str, column: Array) -> None:
         self._columns[name], self._whole_rows[name] = column, whole_rows(column)
+        self._parts.clear()
 
     def take(self, name: str, positions: Int64) -> Array:
         """Return column `name` at `positions`, [rows, *shape], new memory."""

@@ -42,6 +42,23 @@ def test_rows_put_in_as_a_whole_are_those_of_indexing(shape, dtype):
     assert not column[[1, 3, 4]].any()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_parts_of_rows_are_put_in_side_by_side_also_when_the_stash_grows(dtype):
+    stash = Stash("it", capacity=4)
+    stash.column("x", (5,), dtype)
+    values, put = drawn(4, (5,), dtype), []
+    for n in (3, 1):
+        put.append(stash.allocate(n))
+        at = slice(0, 3) if n > 1 else slice(3, 4)
+        for start, end in ((0, 2), (2, 5)):
+            stash.put_part("x", put[-1], start, values[at, start:end])
+    np.testing.assert_array_equal(stash.take("x", np.concatenate(put)), values)
+    more = stash.allocate(6)
+    stash.put_part("x", more[:1], 2, values[:1, 2:])
+    np.testing.assert_array_equal(stash.take("x", more[:1])[0, 2:], values[0, 2:])
+    np.testing.assert_array_equal(stash.take("x", np.concatenate(put)), values)
+
+
 def test_a_stash_takes_rows_that_are_no_contiguous_array_or_of_another_dtype():
     stash = Stash("it")
     positions = stash.allocate(3)

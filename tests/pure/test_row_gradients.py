@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amp_runtime.optim import OPTIMIZERS, make_optimizer
-from amp_runtime.optim.row_gradients import RowGradient, RowSums
+from amp_runtime.optim.row_gradients import SMALL_TABLE_ROWS, RowGradient, RowSums
 
 OPTIONS = {
     "sgd": {"name": "sgd", "lr": 0.1},
@@ -24,31 +24,50 @@ def test_every_optimizer_is_tried_here():
     assert {options["name"] for options in OPTIONS.values()} == set(OPTIMIZERS)
 
 
-def test_values_of_one_row_add_up_over_all_calls():
-    sums = RowSums(np.zeros((5, 2)), lazy=False)
+of_either_size = pytest.mark.parametrize("entries", [SMALL_TABLE_ROWS, SMALL_TABLE_ROWS + 1])
+
+
+@of_either_size
+def test_values_of_one_row_add_up_over_all_calls(entries):
+    sums = RowSums(np.zeros((entries, 2)), lazy=False)
     sums.add(np.array([3, 0, 3]), np.array([[1.0, 2], [3, 4], [10, 20]]))
     sums.add(np.array([4, 0]), np.array([[5.0, 6], [100, 200]]))
-    assert np.asarray(sums).tolist() == [[103, 204], [0, 0], [0, 0], [11, 22], [5, 6]]
+    assert np.asarray(sums)[:5].tolist() == [[103, 204], [0, 0], [0, 0], [11, 22], [5, 6]]
+    assert not np.asarray(sums)[5:].any()
     taken = sums.take()
     assert taken.rows.tolist() == [0, 3, 4]
     assert taken.values.tolist() == [[103, 204], [11, 22], [5, 6]]
     assert len(sums.take().rows) == 0
 
 
-def test_what_is_added_is_not_kept():
-    sums = RowSums(np.zeros((5, 1)), lazy=False)
+@of_either_size
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_values_of_any_shape_add_up_as_one_by_one(entries, shape):
+    generator = np.random.default_rng(3)
+    sums, expected = RowSums(np.zeros((entries, *shape)), lazy=False), np.zeros((entries, *shape))
+    for n in (1, 7, 40):
+        rows, values = generator.integers(0, entries, n), generator.normal(size=(n, *shape))
+        sums.add(rows, values)
+        np.add.at(expected, rows, values)
+    np.testing.assert_allclose(np.asarray(sums), expected, rtol=1e-13, atol=1e-13)
+
+
+@of_either_size
+def test_what_is_added_is_not_kept(entries):
+    sums = RowSums(np.zeros((entries, 1)), lazy=False)
     rows, values = np.array([1, 2]), np.array([[1.0], [2.0]])
     sums.add(rows, values)
     rows[...], values[...] = 4, 9
     assert sums.take().values.tolist() == [[1], [2]]
 
 
-def test_many_calls_on_few_rows_keep_no_more_than_these_rows():
-    sums = RowSums(np.zeros((50, 1)), lazy=False)
+@of_either_size
+def test_many_calls_on_few_rows_keep_no_more_than_these_rows(entries):
+    sums = RowSums(np.zeros((entries, 1)), lazy=False)
     for _ in range(1000):
         sums.add(np.arange(50), np.ones((50, 1)))
     assert sum(len(rows) for rows, _ in sums._terms) <= 1024 + 50
-    assert (np.asarray(sums) == 1000).all()
+    assert (np.asarray(sums)[:50] == 1000).all()
 
 
 def steps(options, lazy):
