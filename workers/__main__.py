@@ -1,7 +1,8 @@
 """A worker process: `python -m workers --plan FILE --worker N`. Started by the launcher.
 
 One that is started again is told which incarnation of the worker it is, and in which
-generation of the run it begins: `--incarnation I --generation G`.
+generation of the run it begins: `--incarnation I --generation G`. `--rows FD` is the memory
+that arrays of rows pass through.
 
 Its standard output and error are its log file. It ignores SIGINT, dumps all stacks on
 SIGUSR1, and dies with its controller.
@@ -27,10 +28,11 @@ from amp_runtime.wire.protocol import Hello
 from workers.registry import Registry
 
 _PR_SET_PDEATHSIG = 1
+_NUMBERS = ("--worker", "--incarnation", "--generation", "--rows")
 
 
 def main() -> int:
-    file, worker, incarnation, generation = _arguments(sys.argv[1:])
+    file, worker, incarnation, generation, rows_fd = _arguments(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable(all_threads=True)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -48,7 +50,7 @@ def main() -> int:
         if os.environ.get("AMP_TESTING") == "1":
             _arm_failpoints(place.name, incarnation)
         os.sched_setaffinity(0, place.cores)
-        loop = WorkerLoop(plan, worker, Registry(), log, incarnation, generation)
+        loop = WorkerLoop(plan, worker, Registry(), log, incarnation, generation, rows_fd)
         # After all imports: libraries reset or inherit the mask.
         os.sched_setaffinity(0, place.cores)
     except Exception as error:  # noqa: BLE001 - whatever a node's constructor raises is reported
@@ -73,20 +75,25 @@ def main() -> int:
     return loop.run(Hello(worker, os.getpid(), cores, threads, kernel, rss_bytes()))
 
 
-def _arguments(given: list[str]) -> tuple[Path, int, int, int]:
-    """Return plan, worker, incarnation and generation. Without argparse, which takes 0.4 MB."""
-    match given:
-        case ["--plan", file, "--worker", number]:
-            numbers = [number, "0", "0"]
-        case ["--plan", file, "--worker", number, "--incarnation", again, "--generation", of]:
-            numbers = [number, again, of]
-        case _:
-            numbers = []
-    if not numbers or not all(number.isdecimal() for number in numbers):
-        form = "--plan FILE --worker N [--incarnation I --generation G]"
+def _arguments(given: list[str]) -> tuple[Path, int, int, int, int | None]:
+    """Return plan, worker, incarnation, generation and the descriptor, if there is one.
+
+    Without argparse, which takes 0.4 MB.
+    """
+    named = dict(zip(given[::2], given[1::2], strict=False))
+    file = named.pop("--plan", "")
+    numbers = {"--incarnation": "0", "--generation": "0"} | named
+    if (
+        not file
+        or len(given) != 2 * len(named) + 2
+        or not {"--worker"} <= numbers.keys() <= set(_NUMBERS)
+        or not all(number.isdecimal() for number in numbers.values())
+    ):
+        form = "--plan FILE --worker N [--incarnation I --generation G] [--rows FD]"
         sys.exit(f"usage: python -m workers {form}, not {' '.join(given)}")
-    worker, incarnation, generation = map(int, numbers)
-    return Path(file), worker, incarnation, generation
+    worker, incarnation, generation = (int(numbers[name]) for name in _NUMBERS[:3])
+    rows = numbers.get("--rows")
+    return Path(file), worker, incarnation, generation, None if rows is None else int(rows)
 
 
 def _die_with(controller_pid: int) -> None:

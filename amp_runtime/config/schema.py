@@ -469,6 +469,13 @@ class RuntimeSection(Section):
             unit="s",
         ),
     ] = 60.0
+    shared_memory: Annotated[
+        bool,
+        key(
+            "arrays of rows pass between processes through memory that they share; false: through "
+            "sockets, as all else does"
+        ),
+    ] = True
     record: Annotated[
         bool,
         key(

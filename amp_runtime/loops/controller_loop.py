@@ -43,8 +43,10 @@ from amp_runtime.processes.launch import Launcher, ensure_files
 from amp_runtime.processes.plan import Plan
 from amp_runtime.processes.signals import collected, error_of
 from amp_runtime.rows.message import MergeKey, Message, merge
+from amp_runtime.sockets import shared_memory
 from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
+from amp_runtime.sockets.shared_memory import SharedRings, data_channels
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.ledger import Lane
 from amp_runtime.wire.protocol import CONTROLLER, Fault, Hello, Record, Reset, WriteShards
@@ -117,6 +119,8 @@ class ControllerLoop:
         n_workers = len(self._placement.workers)
         ensure_files(n_workers)
         guard.sweep(SocketDirectory.base())  # what a killed run and its killed guard left
+        channels = data_channels(self._prepared.wiring, self._placement.peer_of())
+        rows_fd = shared_memory.create(len(channels)) if config.runtime.shared_memory else None
         directory = SocketDirectory.create(n_workers)
         plan = Plan(
             run=secrets.token_hex(16),
@@ -133,12 +137,15 @@ class ControllerLoop:
             placement=self._placement,
             wiring=self._prepared.wiring,
         )
-        self._launcher = Launcher(plan, self._folder.plan, self._folder.logs)
+        self._launcher = Launcher(plan, self._folder.plan, self._folder.logs, rows_fd)
+        rings = SharedRings(rows_fd, channels, CONTROLLER) if rows_fd is not None else None
         try:
             self._folder.write_plan(plan)
             with Endpoint(directory, CONTROLLER) as endpoint:
                 peers = dict.fromkeys(range(1, n_workers + 1), 0)
-                self._link = PeerLink(endpoint, plan.run, peers, self._placement.peer_name)
+                self._link = PeerLink(
+                    endpoint, plan.run, peers, self._placement.peer_name, rings=rings
+                )
                 self._controller = self._make_controller(time.monotonic())
                 self._supervisor = Supervisor(
                     self._launcher,
@@ -150,6 +157,10 @@ class ControllerLoop:
                 self._wait_stopped(config.runtime.stop_timeout_s)
         finally:
             self._launcher.close()
+            if rings is not None:
+                rings.close()
+            if rows_fd is not None:
+                os.close(rows_fd)
             directory.remove()  # where the guard was killed, or never started
 
     def _make_controller(self, now: float) -> Controller:

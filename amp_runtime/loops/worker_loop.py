@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from amp_runtime import failpoints
 from amp_runtime.errors import AmpError, CheckpointError, WorkerFaultError, blamed
-from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
 from amp_runtime.host.making import HostSettings
 from amp_runtime.host.node_host import NodeHost
 from amp_runtime.host.row_queues import RowQueues
@@ -27,6 +26,7 @@ from amp_runtime.processes.plan import Plan
 from amp_runtime.rows.message import Message
 from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
+from amp_runtime.sockets.shared_memory import SharedRings, data_channels
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.ledger import Lane
 from amp_runtime.wire.protocol import (
@@ -66,6 +66,7 @@ class WorkerLoop:
         kinds: finds node classes.
         incarnation: how often it was started before.
         generation: that it is started in.
+        rows_fd: of the memory that arrays of rows pass through; None: there is none.
     Raises:
         AmpError: a node cannot be made, or a socket cannot be bound.
     """
@@ -78,6 +79,7 @@ class WorkerLoop:
         log: Log,
         incarnation: int = 0,
         generation: int = 0,
+        rows_fd: int | None = None,
     ) -> None:
         self._plan = plan
         self._worker = worker
@@ -96,11 +98,21 @@ class WorkerLoop:
         self._recorder = self._make_recorder(peer) if plan.trace else None
         self._host = self._make_host(peer)
         endpoint = Endpoint(SocketDirectory.open(plan.socket_directory), peer, incarnation)
+        channels, rings = data_channels(plan.wiring, peer_of), None
+        if rows_fd is not None:
+            rings = SharedRings(rows_fd, channels, peer)
+            os.close(rows_fd)  # mapped, it is not needed any more
         # Whom else to hear, `Link` tells.
         self._link = PeerLink(
-            endpoint, plan.run, {CONTROLLER: 0}, plan.placement.peer_name, incarnation, generation
+            endpoint,
+            plan.run,
+            {CONTROLLER: 0},
+            plan.placement.peer_name,
+            incarnation,
+            generation,
+            rings,
         )
-        self._peers = data_peers(plan.wiring, peer_of, peer)
+        self._peers = [(to, lane) for of, to, lane in channels if of == peer]
         self._stopped = False
         self._linking_since: float | None = None
         self._told: set[str] = set()
@@ -328,24 +340,6 @@ class WorkerLoop:
 
     def _facts(self) -> ProcessFacts:
         return ProcessFacts(self._link.channels.counts(), _cpu_s(), rss_bytes())
-
-
-def data_peers(wiring: Wiring, peer_of: list[int], peer: int) -> list[tuple[int, Lane]]:
-    """Return the (peer, lane) pairs that worker `peer` sends rows on."""
-
-    def number(node: int) -> int:
-        return CONTROLLER if node == CONTROLLER_NODE else peer_of[node]
-
-    pairs = {
-        (number(target), lane)
-        for lane, channels in (
-            (Lane.FORWARD, wiring.forward_channels()),
-            (Lane.BACKWARD, wiring.backward_channels()),
-        )
-        for source, target in channels
-        if number(source) == peer and number(target) != peer
-    }
-    return sorted(pairs)
 
 
 def _cpu_s() -> float:

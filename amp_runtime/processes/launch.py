@@ -74,13 +74,17 @@ class Launcher:
     Args:
         plan_file: where the plan was written; workers read it.
         log_folder: exists; each worker gets `<name>.<incarnation>.log` there.
+        rows_fd: of the memory that arrays of rows pass through; None: there is none.
 
     Attributes:
         workers: by number, in their newest incarnation.
     """
 
-    def __init__(self, plan: Plan, plan_file: Path, log_folder: Path) -> None:
+    def __init__(
+        self, plan: Plan, plan_file: Path, log_folder: Path, rows_fd: int | None = None
+    ) -> None:
         self._plan = plan
+        self._rows_fd = rows_fd
         self._plan_file = plan_file
         self._log_folder = log_folder
         self._guard: Guard | None = None
@@ -180,6 +184,9 @@ class Launcher:
         command += ["--worker", str(number)]
         if generation:
             command += ["--incarnation", str(incarnation), "--generation", str(generation)]
+        inherited = () if self._rows_fd is None else (self._rows_fd,)
+        if inherited:
+            command += ["--rows", str(self._rows_fd)]
         # To a file and never to a pipe: nobody would read the pipe, and it would fill.
         with log_file.open("ab") as log:
             process = subprocess.Popen(
@@ -190,6 +197,7 @@ class Launcher:
                 env=environment,
                 start_new_session=True,
                 close_fds=True,
+                pass_fds=inherited,
             )
         try:
             pidfd = os.pidfd_open(process.pid)

@@ -43,6 +43,7 @@ __all__ = [
     "Limits",
     "Received",
     "check_payload",
+    "contiguous",
     "decode",
     "encode_message",
     "encode_record",
@@ -72,10 +73,9 @@ class Received(NamedTuple):
 
 
 def encode_message(envelope: Envelope, message: Message) -> list[Buffer]:
-    """Return the frames of `message`.
+    """Return the header of `message` and its arrays, column matrix first.
 
-    The arrays themselves are the frames where they are C-contiguous: they belong
-    to the message now and must not be written to.
+    They belong to the message now and must not be written to; `contiguous` makes frames of them.
 
     Raises:
         WireError: no rows, an array whose rows are not the message's, or a dtype
@@ -85,7 +85,7 @@ def encode_message(envelope: Envelope, message: Message) -> list[Buffer]:
     rows, cols = columns.shape
     if not rows or columns.dtype != _COLUMNS:
         refuse("columns", f"{columns.dtype}{[rows, cols]}", "int32, of one row or more")
-    frames: list[Buffer] = [b"", _contiguous(columns)]
+    frames: list[Buffer] = [b"", columns]
     specs: list[Any] | None = None
     if message.payload is not None:
         specs = []
@@ -94,7 +94,7 @@ def encode_message(envelope: Envelope, message: Message) -> list[Buffer]:
             if not shape or shape[0] != rows:
                 refuse(f"shape of array {shown(name)}", list(shape), f"[{rows}, ...]: {rows} rows")
             specs.append((name, _dtype_name(name, array), shape[1:]))
-            frames.append(_contiguous(array))
+            frames.append(array)
     header = envelope_plain(envelope)
     sequence = header.pop("seq")
     header["dir"] = message.direction
@@ -109,7 +109,7 @@ def encode_message(envelope: Envelope, message: Message) -> list[Buffer]:
 
 
 def encode_record(envelope: Envelope, record: Record, limits: Limits = LIMITS) -> list[Buffer]:
-    """Return the frames of `record`; its arrays are frames as in `encode_message`.
+    """Return the frames of `record`; C-contiguous arrays are frames as they are.
 
     Raises:
         WireError: a field is not of its annotated type (a numpy integer is no
@@ -124,7 +124,7 @@ def encode_record(envelope: Envelope, record: Record, limits: Limits = LIMITS) -
         value = getattr(record, name)
         if hint == Arrays:
             specs[name] = [(key, _dtype_name(key, a), a.shape) for key, a in value.items()]
-            frames += map(_contiguous, value.values())
+            frames += map(contiguous, value.values())
         else:
             what = f"{record.verb}.{name}"
             plain[name] = as_plain(value, hint, what)
@@ -140,7 +140,8 @@ def encode_record(envelope: Envelope, record: Record, limits: Limits = LIMITS) -
     return frames
 
 
-def _contiguous(array: Array) -> Array:
+def contiguous(array: Array) -> Array:
+    """Return `array` as a frame may hold it: itself, or a C-contiguous copy."""
     return array if array.flags.c_contiguous else np.ascontiguousarray(array)
 
 
