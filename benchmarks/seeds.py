@@ -53,6 +53,10 @@ class SeedResult:
         return float(self.valid[-1]["accuracy"])
 
     @property
+    def best(self) -> float:
+        return max(float(stage["accuracy"]) for stage in self.valid)
+
+    @property
     def staleness(self) -> float:
         values = [s["staleness"] for s in self.stages if s["staleness"] is not None]
         return statistics.fmean(values) if values else 0.0
@@ -90,17 +94,21 @@ def _node_staleness(report: str) -> dict[str, float]:
 
 def table(results: list[SeedResult]) -> str:
     """Return the results as Markdown, the medians last."""
-    columns = ("epochs", "seconds", "examples_per_s", "staleness", "accuracy", "command_s")
+    columns = ("epochs", "seconds", "examples_per_s", "staleness", "accuracy", "best", "command_s")
     rows = [[r.seed, *(getattr(r, name) for name in columns)] for r in results]
     middle = [statistics.median(row[i] for row in rows) for i in range(1, len(columns) + 1)]
     lines = [
-        "| seed | epochs | seconds | examples/s | staleness | validation accuracy | command, s |",
-        "|---|---|---|---|---|---|---|",
+        "| seed | epochs | seconds | examples/s | staleness | last validation accuracy | best | "
+        "command, s |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    for name, epochs, seconds, rate, staleness, accuracy, command_s in [*rows, ["median", *middle]]:
+    for name, epochs, seconds, rate, staleness, last, best, command_s in (
+        *rows,
+        ["median", *middle],
+    ):
         lines.append(
             f"| {name} | {epochs:g} | {seconds:.0f} | {rate:.0f} | {staleness:.1f} | "
-            f"{accuracy:.4f} | {command_s:.0f} |"
+            f"{last:.4f} | {best:.4f} | {command_s:.0f} |"
         )
     return "\n".join(lines)
 
