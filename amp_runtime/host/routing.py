@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import pairwise
 
 from amp_runtime.errors import NodeError
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
@@ -22,6 +21,7 @@ from amp_runtime.rows.message import (
     dealt,
 )
 from amp_runtime.rows.picking import picked
+from amp_runtime.rows.segments import run_starts
 from amp_runtime.rows.spec import Int32
 from amp_runtime.wire.protocol import CONTROLLER
 
@@ -97,8 +97,10 @@ class Routing:
         if (ports == ports[0]).all():
             yield self._answered_at(node, int(ports[0]), return_to, gradient, mode)
             return
-        order = np.argsort(ports, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(ports[order])) + 1):
+        order = ports.argsort(kind="stable")
+        starts = run_starts(ports[order]).tolist()
+        for start, end in pairwise((*starts, len(order))):
+            rows = order[start:end]
             port, some = int(ports[rows[0]]), gradient
             if some is not None and port in self._wanting:
                 some = {name: picked(array, rows) for name, array in some.items()}

@@ -95,11 +95,17 @@ class Stash:
             UnmatchedBackwardError: a slot is free (never issued) or answered already.
         """
         positions = (slots & _POSITION_MASK).astype(np.int64)
-        # A position outside is clipped to the last one, whose slot is another; a negative
-        # slot could equal the mark of a position that is not open.
-        found = self._open.take(positions, mode="clip")
+        try:
+            found = self._open[positions]
+        except IndexError:
+            outside = int((positions >= self.capacity).argmax())
+            raise self._unmatched(slots, outside) from None
         # Bytes compare much faster than arrays do.
-        if found.tobytes() != slots.tobytes() or (len(slots) and slots.min() < 0):
+        if found.tobytes() != slots.tobytes() or (
+            # The mark of row r is a negative slot of position MAX_POSITIONS - 2 - r: where that
+            # may hold it, in the largest stash, the sign must tell.
+            self.capacity > MAX_POSITIONS // 2 and len(slots) and slots.min() < 0
+        ):
             good = (found == slots) & (slots >= 0)
             raise self._unmatched(slots, int(np.flatnonzero(~good)[0]))
         return positions
