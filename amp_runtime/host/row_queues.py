@@ -21,7 +21,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter
 from typing import Protocol, TypeAlias
 
 from amp_runtime.rows.message import ADDRESS_COLUMNS, Direction, MergeKey, Message, merge
@@ -31,11 +31,17 @@ _BEFORE_ALL: _Position = (-sys.maxsize, 0, False, ())
 
 
 class _Queue:
-    """Messages with one merge key, in order of arrival."""
+    """Messages with one merge key, in order of arrival.
 
-    __slots__ = ("_messages", "_oldest")
+    Attributes:
+        position: where in a round it is served.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_messages", "_oldest", "key", "position")
+
+    def __init__(self, key: MergeKey) -> None:
+        self.key = key
+        self.position = _position(key)
         self._messages: deque[Message] = deque()
         self._oldest: deque[int] = deque()  # of each message, as far as anyone asked
 
@@ -123,7 +129,7 @@ class RowQueues:
         key = message.merge_key
         queue = queues.get(key)
         if queue is None:
-            queue = queues[key] = _Queue()
+            queue = queues[key] = _Queue(key)
         queue.add(message)
 
     def next_batch(self) -> Message | None:
@@ -148,12 +154,11 @@ class RowQueues:
             return None
         while True:
             queues = self._backward if self._way is Direction.BACKWARD else self._forward
-            ahead = [
-                (position, key) for key in queues if (position := _position(key)) > self._served
-            ]
+            ahead = [queue for queue in queues.values() if queue.position > self._served]
             if ahead:
-                self._served, key = min(ahead, key=itemgetter(0))
-                return self._take(queues, key)
+                first = min(ahead, key=attrgetter("position"))
+                self._served = first.position
+                return self._take(queues, first.key)
             forward = self._way is Direction.BACKWARD or self._forward_stays_first
             self._way = Direction.FORWARD if forward else Direction.BACKWARD
             self._served = _BEFORE_ALL
