@@ -66,6 +66,7 @@ class CheckpointStore:
 
     Attributes:
         number: of the newest checkpoint that there ever was.
+        generation: of the run, now.
     """
 
     def __init__(
@@ -103,8 +104,9 @@ class CheckpointStore:
     # ---- to go on
 
     def go_on_from(self, manifest: Manifest) -> None:
-        """Go on from a checkpoint of this folder: it is the newest now."""
-        self._newest = manifest
+        """Go on from a checkpoint of this folder, in a generation of its own: it is the newest
+        now."""
+        self._newest, self.generation = manifest, manifest.generation + 1
 
     def resume(self) -> Resume | None:
         """Return the newest checkpoint of this run; None where there is none yet.

@@ -102,14 +102,17 @@ class _Suspects:
 class Recovery:
     """Decides what follows on failures; counts them.
 
+    Args:
+        generation: number of the first: of a run that goes on, later than all before.
+
     Attributes:
         generation: the one that is under way.
         failures: all so far, the first one first.
     """
 
-    def __init__(self, settings: RecoverySettings) -> None:
+    def __init__(self, settings: RecoverySettings, generation: int = 0) -> None:
         self.settings = settings
-        self.generation = Generation()
+        self.generation = Generation(generation)
         self.failures: list[Failure] = []
         self._restarts: deque[float] = deque()
         self._suspects: dict[int, _Suspects] = {}

@@ -89,7 +89,8 @@ class ControllerLoop:
         self._stop_asked = 0.0
         self._failed_at: float | None = None
         self._accounts = Accounts()
-        self.recovery = Recovery(_recovery_settings(prepared))
+        first = store.generation if store else 0
+        self.recovery = Recovery(_recovery_settings(prepared), first)
         self.interruption: AmpError | None = None
 
     def run(self) -> Finished:
@@ -143,8 +144,14 @@ class ControllerLoop:
             self._folder.write_plan(plan)
             with Endpoint(directory, CONTROLLER) as endpoint:
                 peers = dict.fromkeys(range(1, n_workers + 1), 0)
+                generation = self.recovery.generation.number
                 self._link = PeerLink(
-                    endpoint, plan.run, peers, self._placement.peer_name, rings=rings
+                    endpoint,
+                    plan.run,
+                    peers,
+                    self._placement.peer_name,
+                    generation=generation,
+                    rings=rings,
                 )
                 self._controller = self._make_controller(time.monotonic())
                 self._supervisor = Supervisor(
@@ -152,7 +159,7 @@ class ControllerLoop:
                     config.runtime.hang_timeout_s,
                     kill_stopped=self.recovery.settings.rollback,
                 )
-                self._launcher.start()
+                self._launcher.start(generation)
                 self._serve()
                 self._wait_stopped(config.runtime.stop_timeout_s)
         finally:

@@ -90,16 +90,18 @@ class Launcher:
         self._guard: Guard | None = None
         self.workers: list[WorkerProcess] = []
 
-    def start(self) -> None:
+    def start(self, generation: int = 0) -> None:
         """Start the guard and all workers.
 
+        Args:
+            generation: of the run that they begin in.
         Raises:
             StartError: the system refuses a process or a file.
         """
         try:
             self._guard = Guard.start(self._plan.socket_directory)
             for number in range(len(self._plan.placement.workers)):
-                worker = self._start_worker(number)
+                worker = self._start_worker(number, 0, generation)
                 self.workers.append(worker)
                 self._guard.watch(worker.process.pid)
         except OSError as error:
@@ -167,9 +169,7 @@ class Launcher:
         innermost = re.search(r'File ".*", line \d+ in .*', text)
         return innermost[0] if innermost else ""
 
-    def _start_worker(
-        self, number: int, incarnation: int = 0, generation: int = 0
-    ) -> WorkerProcess:
+    def _start_worker(self, number: int, incarnation: int, generation: int) -> WorkerProcess:
         place = self._plan.placement.workers[number]
         log_file = self._log_folder / f"{place.name}.{incarnation}.log"
         package_root = str(Path(amp_runtime.__file__).parent.parent)

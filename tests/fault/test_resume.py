@@ -13,6 +13,8 @@ import pytest
 from runs import FOR_EVER, Run, Runner, environment, wait_until
 from safetensors.numpy import load_file
 
+from amp_runtime.checkpoint.store import newest
+
 pytestmark = pytest.mark.fault
 EXACT = {"dtype": "float64", "seed": 4}
 SYNCHRONOUS = {
@@ -60,6 +62,7 @@ def test_9_10_a_controller_that_is_killed_goes_on_elsewhere_and_comes_to_the_sam
     run.end()
     wait_until(lambda: not runner.processes(), "no worker is left")
     assert command(run, "verify", str(run.folder)).returncode == 0
+    before, _ = newest(run.folder / "checkpoints")
     again = runner.resume(run, "runtime.placement=packed", "training.max_active_keys=7")
     ended = again.end()
     assert ended.code == 0, ended.err
@@ -71,6 +74,8 @@ def test_9_10_a_controller_that_is_killed_goes_on_elsewhere_and_comes_to_the_sam
     assert [(s["split"], s["epoch"]) for s in one] == [(s["split"], s["epoch"]) for s in other]
     for mine, expected in zip(other, one, strict=True):
         assert mine["loss"] == pytest.approx(expected["loss"], rel=1e-8)
+    after, _ = newest(run.folder / "checkpoints")
+    assert (before.generation, after.generation) == (0, 1)
     (resumed,) = again.json("manifest.json")["resumed"]
     assert resumed["overrides"] == ["runtime.placement=packed", "training.max_active_keys=7"]
 

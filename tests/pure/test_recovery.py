@@ -47,6 +47,12 @@ def test_failures_that_come_together_are_one_recovery_and_each_counts():
         made.next([crash(3)], NONE, 1.0)
 
 
+def test_a_run_that_goes_on_has_generations_of_its_own():
+    made = Recovery(RecoverySettings(), generation=3)
+    assert made.generation.number == 3
+    assert made.next([crash()], NONE, 0.0).number == 4
+
+
 def test_lost_rows_begin_a_generation_without_a_new_process():
     lost = Failure(WorkerExitedError("rows were lost on their way"), None)
     generation = recovery().next([lost], NONE, 0.0)
