@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from amp_runtime.control.in_flight import InFlight, Retirement
 from amp_runtime.control.injecting import Injecting
 from amp_runtime.control.lifecycle import ControllerStatus, Lifecycle
 from amp_runtime.control.parameters import NodeParameters, check_nodes
-from amp_runtime.control.place import Place, counted
+from amp_runtime.control.place import Covered, Place
 from amp_runtime.control.predicted import Inbox
 from amp_runtime.control.recovery import FIRST, Generation
 from amp_runtime.control.replicas import Replicas
@@ -133,9 +132,7 @@ class Controller:
         self._stage: Stage | None = None
         self._next_instance = 0
         self._unsent: list[Retirement] = []
-        self._retired_examples = 0
-        self._stages = 0
-        self._after_epoch = (1, 0)
+        self._covered = Covered(self._place)
         self._ending = self._ending_from(now)
         rule = settings.checkpoints if settings.evaluate is None else None
         self._checkpoints = Checkpoints(rule, checkpoint, now)
@@ -246,10 +243,10 @@ class Controller:
         if not training:
             retirement = Retirement(retirement.instances, np.zeros_like(retirement.n_examples))
         self._unsent.append(retirement)
-        self._retired_examples += int(retirement.n_examples.sum())
+        self._covered.trained += int(retirement.n_examples.sum())
         # Nodes learn their rows per example from this: until they can, at once.
         known_at = 2 * self.settings.update_every * self._replicas.most
-        learning = training and self._retired_examples < known_at
+        learning = training and self._covered.trained < known_at
         n_unsent = sum(len(r.instances) for r in self._unsent)
         at_once = learning or self._warming_up(stage)  # the next instances wait for updates
         actions = self._send_retired() if at_once or n_unsent >= self._retire_every() else []
@@ -363,8 +360,7 @@ class Controller:
     def _begin_at(self, place: Place, now: float) -> list[Action]:
         """Go on where a run was."""
         split, trained = Split(place.split), place.trained
-        self._next_instance, self._retired_examples = place.first_instance, trained
-        self._stages = place.stages
+        self._next_instance = place.first_instance
         assert self._resume is not None
         self._checkpoints.restore(self._resume.run, trained, place.epoch - 1, now)
         self._ending = self._ending_from(now - place.seconds)
@@ -387,7 +383,7 @@ class Controller:
         training = split is Split.TRAIN and self.settings.evaluate is None
         order = dataset.order(self.settings.seed, epoch) if training else np.arange(len(dataset))
         if training and self.settings.max_examples is not None:
-            order = order[: self.settings.max_examples - self._retired_examples + taken]
+            order = order[: self.settings.max_examples - self._covered.trained + taken]
         self._stage = Stage(
             split,
             epoch,
@@ -455,7 +451,7 @@ class Controller:
         if self._flushing_step and stage is not None:
             self._flushing_step = False
             stage.step_examples = 0
-            if self._checkpoints.due(self._retired_examples, now):
+            if self._checkpoints.due(self._covered.trained, now):
                 return self._save(self._place_in(stage, now), self._go_on)
             return self._go_on(now)
         actions: list[Action] = []
@@ -468,8 +464,8 @@ class Controller:
             return actions + self._stage_over(now)
         result = stage.result(self.reports, now)
         actions.append(StageDone(result))
-        self._stages += 1
-        self._why = self._why or self._ending.reason(result, self._retired_examples, now)
+        self._covered.end(stage)
+        self._why = self._why or self._ending.reason(result, self._covered.trained, now)
         if place := self._place_behind(stage, result, now):
             return actions + self._save(place, self._stage_over)
         return actions + self._stage_over(now)
@@ -534,45 +530,21 @@ class Controller:
     def _place_in(self, stage: Stage, now: float) -> Place:
         """Return the place of now, in the middle of a stage of training."""
         self._saved_to_stop = bool(self._stop_reason)
-        return self._place_at(
-            stage.epoch,
-            stage.split,
-            now,
-            first_instance=stage.feed.first_instance,
-            taken=stage.feed.passed,
-            step_examples=stage.step_examples if self._synchronous(stage) else 0,
-            stage_seconds=now - stage.started,
-            counted=counted(stage.tally),
-        )
+        seconds, of_step = self._ending.seconds(now), self._synchronous(stage)
+        return self._covered.within(stage, seconds, now, of_step=of_step)
 
     def _place_behind(self, stage: Stage, result: StageResult, now: float) -> Place | None:
         """Return the place behind a stage that is over; None where no checkpoint is due."""
-        if stage.training:
-            left = stage.feed.passed < stage.n_examples
-            self._after_epoch = (stage.epoch, stage.feed.passed) if left else (stage.epoch + 1, 0)
         if self._checkpoints.rule is None or self._saved_to_stop:
             return None
         if self._stop_reason and not stage.training:  # its line will be another then
-            before = {"first_instance": stage.feed.first_instance, "stages": self._stages - 1}
-            return self._place_at(stage.epoch, Split.VALID, now, **before)
+            return self._covered.before_valid(stage, self._ending.seconds(now))
         if stage.training and len(self._valid) and not self._stop_reason:
             return None
-        due = self._checkpoints.due_behind(result, self._retired_examples, now)
+        due = self._checkpoints.due_behind(result, self._covered.trained, now)
         if not due and not self._why:
             return None
-        epoch, taken = self._after_epoch
-        return self._place_at(epoch, Split.TRAIN, now, taken=taken)
-
-    def _place_at(self, epoch: int, split: Split, now: float, **other: Any) -> Place:
-        begun = Place(
-            epoch,
-            split.value,
-            first_instance=self._current_stage().feed.end_instance,
-            trained=self._retired_examples,
-            stages=self._stages,
-            seconds=self._ending.seconds(now),
-        )
-        return replace(begun, **other)
+        return self._covered.behind(stage, self._ending.seconds(now))
 
     def _read_shards(self, resume: Resume) -> list[Action]:
         """Have all nodes go on from their shards, and replicas from what they shared."""
@@ -660,14 +632,14 @@ class Controller:
             return False
         if self._stop_reason:
             return not self._saved_to_stop
-        due = self._checkpoints.due(self._retired_examples, now)
+        due = self._checkpoints.due(self._covered.trained, now)
         return due and not self._synchronous(stage)
 
     def _synchronous(self, stage: Stage) -> bool:
         return self.settings.schedule is Schedule.SYNCHRONOUS and stage.training
 
     def _warming_up(self, stage: Stage) -> bool:
-        early = self._retired_examples < self.settings.warm_up_examples
+        early = self._covered.trained < self.settings.warm_up_examples
         return early and stage.training and not self._synchronous(stage)
 
     def _send_retired(self) -> list[Action]:

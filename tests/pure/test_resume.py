@@ -267,7 +267,9 @@ def test_a_run_stopped_in_its_validation_validates_anew():
     (checkpoint,) = made
     place = checkpoint.run.numbers["place"]
     assert (place["epoch"], place["split"], place["stages"]) == (1, "valid", 1)
-    again, _, ended_with = run(wiring, given, checkpoint)
+    again, later, ended_with = run(wiring, given, checkpoint)
+    places = [c.run.numbers["place"] for c in later]
+    assert [(place["epoch"], place["taken"]) for place in places] == [(2, 0), (3, 0)]
     assert [(s[0], s[1], s[3]) for s in stages(again)] == [
         (s[0], s[1], s[3]) for s in stages(whole)[1:]
     ]
