@@ -4,7 +4,8 @@
 
 At the end each node must have counted every example once an epoch: an instance acts through
 exactly one lineage, whatever was killed when. Some kills hit while a kill before is recovered
-from, or while workers are just starting.
+from, or while workers are just starting; for the others it is told how long it took until a node
+was given rows again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
+from counting import FIRST_ROWS
 from runs import FOR_EVER, Run, Runner, is_running, wait_until
 from safetensors.numpy import load_file
 
@@ -44,6 +47,20 @@ def wait_going_on(run: Run, seed: int) -> None:
     wait_until(lambda: not GOING_BACK.search(run.out), f"seed {seed}: training goes on", 60.0)
 
 
+def wait_rows(run: Run, seed: int, killed: float) -> float:
+    """Wait until training goes on; return when the first rows were worked on."""
+    wait_going_on(run, seed)
+    found: float = wait_until(lambda: first_rows(run, killed), f"seed {seed}: rows", 60.0)
+    return found
+
+
+def first_rows(run: Run, killed: float) -> float:
+    """Return when a node that was made after `killed` was first given rows; 0.0: none was yet."""
+    lines = (run.home / FIRST_ROWS).read_text().splitlines()
+    times = (map(float, line.split()) for line in lines)
+    return min((first for made, first in times if made > killed), default=0.0)
+
+
 def survive(runner: Runner, kills: int, seed: int) -> str:
     """Kill workers of a run, then let it end; assert that all has been counted once.
 
@@ -53,18 +70,20 @@ def survive(runner: Runner, kills: int, seed: int) -> str:
     drawn = random.Random(seed)
     shutil.copy(Path(__file__).with_name("counting.py"), runner.home)
     config = runner.config(
-        model={"builder": "counting:build", "train": EXAMPLES},
+        model={"builder": "counting:build", "train": EXAMPLES, "timed": True},
         data={"source": "counting:examples", "train": EXAMPLES, "batch": 4},
         runtime={"max_restarts": 1_000_000, "quarantine_after": 1_000_000},
     )
     run = runner.start(config, f"training.max_epochs={FOR_EVER}", "dtype=float64")
     run.wait_training()
+    took_s: list[float] = []
     for _ in range(kills):
         name = drawn.choice(wait_until(lambda: alive(run), f"seed {seed}: a worker to kill"))
+        killed = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.kill(run.workers[name], signal.SIGKILL)
         if drawn.random() < 0.6:  # else the next is killed while all go back
-            wait_going_on(run, seed)
+            took_s.append(wait_rows(run, seed, killed) - killed)
             time.sleep(drawn.random() * MOST_PAUSE_S)
     wait_going_on(run, seed)
     n_epochs = run.out.count(" train ")
@@ -80,7 +99,13 @@ def survive(runner: Runner, kills: int, seed: int) -> str:
         assert counts.max() - counts.min() <= 1, said
         assert counts.sum() == trained, said
     seen = len(re.findall(r"^warning: worker .* ended ", run.out, re.MULTILINE))
-    return f"seed {seed}: {seen} of {kills} kills seen, {trained} examples counted once each"
+    said = f"seed {seed}: {seen} of {kills} kills seen, {trained} examples counted once each"
+    if not took_s:
+        return said
+    return (
+        f"{said}; from a kill to the first rows worked on: median {median(took_s):.2f} s, "
+        f"{min(took_s):.2f} to {max(took_s):.2f} s, of {len(took_s)}"
+    )
 
 
 def main() -> int:
