@@ -18,7 +18,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay verify runs report logs test coverage chaos lint format docs bench seeds replicas staleness remedy-cost graph-cost mnist-peer fashion-peer qm9-peer peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay verify runs report logs test coverage chaos lint format docs bench seeds replicas staleness remedy-cost graph-cost mnist-peer fashion-peer qm9-peer soak checkpoint-cost peers clean distclean
 
 ##@ Help
 
@@ -165,6 +165,12 @@ graph-cost: $(VENV)/run.stamp ## CPU of a bond, memory of a molecule, with 10 to
 
 qm9-peer: $(VENV)/peers.stamp ## QM9 beside PyTorch (AMP_DATA=folder); goes on in runs/qm9_peer.jsonl
 	$(PY) benchmarks/qm9_peer.py runs/qm9_peer.jsonl "0 1 2" $(SET)
+
+soak: $(VENV)/run.stamp ## memory, descriptors, threads while 200,000 examples go through 24 workers
+	$(PY) benchmarks/soak.py $(or $(ARGS),200000) $(SET)
+
+checkpoint-cost: $(VENV)/run.stamp ## sentiment with a checkpoint every 5 s beside none, by SEEDS (AMP_DATA=folder)
+	$(PY) benchmarks/checkpoint_cost.py runs/checkpoint_cost.jsonl "$(SEEDS)" $(SET)
 
 peers: $(VENV)/peers.stamp ## add PyTorch (CPU build) and RDKit, for the tests that compare with them
 
