@@ -270,11 +270,11 @@ class Controller:
                     f"no instance has retired for {timeout_s:g} s: rows were lost; {lost.what}",
                     where=lost.where,
                 )
-            moved_s = self._reports.last_moved - self._last_progress
-            moving = moved_s > max(timeout_s / 2, LATE_REPORT_S)
+            moving = self._reports.moving(self._last_progress + max(timeout_s / 2, LATE_REPORT_S))
             stage = self._current_stage()
             owing = self._reports.who_owes(stage.mode, stage.before)
-            why = "rows still go from node to node" if moving else owing
+            round_and_round = f"rows still go from node to node, at {', '.join(map(repr, moving))}"
+            why = round_and_round if moving else owing
             rule = "a loop of the model must end" if moving else "a node kind must answer every row"
             raise StallError(
                 f"no instance has retired for {timeout_s:g} s; {self.in_flight.instances} are in "

@@ -40,6 +40,7 @@ class Reports:
         self._warned_of: set[str] = set()
         self.newest: dict[int, WorkerReport] = {}
         self._taken_at: dict[int, float] = {}
+        self._moved_at: dict[str, float] = {}
         self.last_moved = now
 
     def take(self, record: Acknowledged | Status, epoch: int, now: float) -> list[Action]:
@@ -61,6 +62,10 @@ class Reports:
         before = self.newest.get(peer)
         if before is None or report.rows != before.rows:
             self.last_moved = now
+        known = before.nodes if before is not None else {}
+        for name, node in report.nodes.items():
+            if node.rows != (known[name].rows if name in known else 0):
+                self._moved_at[name] = now
         self.newest[peer], self._taken_at[peer] = report, now
         return self._warnings(report, epoch)
 
@@ -104,6 +109,11 @@ class Reports:
         except InvariantError as error:
             return error
         return None
+
+    def moving(self, since: float) -> list[str]:
+        """Return the nodes that have worked on rows at a later time, in the order of the graph."""
+        names = (node.name for node in self._wiring.nodes)
+        return [name for name in names if self._moved_at.get(name, since) > since]
 
     def who_owes(self, mode: Mode, before: Mapping[int, WorkerReport]) -> str:
         """Say where rows are.

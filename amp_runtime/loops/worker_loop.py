@@ -156,7 +156,8 @@ class WorkerLoop:
             except Exception as error:  # noqa: BLE001 - whatever a node raises is reported
                 self._fault(error)
                 return 70
-        self._log.info("stopped", cpu_s=_cpu_s(), rss_mb=rss_bytes() / 1e6)
+        peak = endpoint.peak_outbox_messages
+        self._log.info("stopped", cpu_s=_cpu_s(), rss_mb=rss_bytes() / 1e6, outbox_peak=peak)
         return 0
 
     def _turn(self) -> None:

@@ -101,6 +101,20 @@ def test_a_worker_that_exits_unasked_is_a_failure_though_its_status_is_0(runner,
     assert_blames(run, ended, "ended unasked, exit status 0;")
 
 
+def test_row_26_a_row_that_goes_round_for_ever_is_named_with_the_nodes_of_its_loop(runner):
+    config = runner.config(
+        model={"builder": "user_nodes:build_loop"},
+        data={"source": "user_nodes:source_with_one_that_goes_round", "batch": 1},
+    )
+    ended = runner.start(config, "runtime.stall_timeout_s=6", "training.max_epochs=1").end(60.0)
+    assert ended.code == 70
+    assert re.search(
+        r"^AMP-E\d+: .*no instance has retired for 6 s; 1 are in flight, the oldest \[\d+\]; rows "
+        r"still go from node to node, at 'round', 'turned', 'ways'; a loop of the model must end",
+        ended.last_line,
+    ), ended.last_line
+
+
 @pytest.mark.parametrize("kind", ["Swallows", "Forgets"])
 def test_a_node_that_swallows_rows_is_named_when_the_run_stalls(runner, kind):
     run = start(runner, "runtime.stall_timeout_s=2", model={"kind": f"user_nodes:{kind}"})

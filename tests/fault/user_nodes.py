@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 from amp_runtime.graph import PerExample
+from amp_runtime.names import needs
+from amp_runtime.sockets.transport import Endpoint
 from workers.relu import Relu
 
 CALLS_THAT_GO_WELL = 8
@@ -56,6 +58,70 @@ def build(graph, *, kind: str = "relu", update: str = "", first: bool = False):
         suspect = graph.add(kind, "suspect", before)
     after = graph.add("linear", "after", suspect, features=3)
     graph.add("softmax_cross_entropy", "loss", after, label="label")
+
+
+def build_loop(graph):
+    """x -> before -> round (phi) -> turned (isu) -> ways (cond) -> after -> loss; a row never
+    leaves."""
+    graph.state(step=4)
+    x = graph.input("x", each=PerExample, state={"step": 0}, payload={"x": "x"})
+    before = graph.add("linear", "before", x, features=4)
+    loop = graph.add("phi", "round", before, inputs=("start", "again"))
+    turned = graph.add("isu", "turned", loop, update="user_nodes:turned")
+    ways = graph.add("cond", "ways", turned, choose="user_nodes:goes_on")
+    graph.connect(ways["yes"], loop.port("again"))
+    after = graph.add("linear", "after", ways["no"], features=3)
+    graph.add("softmax_cross_entropy", "loss", after, label="label")
+
+
+def turned(columns, structure):
+    return {"step": (columns["step"] + 1) % 16}  # what it must not: the same state comes again
+
+
+@needs("endless")
+def goes_on(columns, structure):
+    return structure.take("endless", columns) + (columns["step"] < 3) > 0
+
+
+def source_with_one_that_goes_round(split, seed):
+    for i in range(40):
+        endless = int(split == "train" and i == 17)
+        yield {"x": [[i % 3, i % 5, 1.0, 0.5]], "label": i % 3, "endless": endless}
+
+
+def build_fan_out(graph):
+    """x -> first -> four linears -> joined -> last -> after -> loss.
+
+    libzmq takes two messages in the processes of first and of last, and in the controller's.
+    """
+    hardly_any_room()
+    graph.state(step=4)
+    x = graph.input("x", each=PerExample, state={"step": 0}, payload={"x": "x"})
+    first = graph.add("user_nodes:HardlyAnyRoom", "first", x)
+    ways = [graph.add("linear", f"way-{n}", first, features=4) for n in range(4)]
+    joined = graph.add("concat", "joined", *ways, inputs=("a", "b", "c", "d"))
+    last = graph.add("user_nodes:HardlyAnyRoom", "last", joined)
+    after = graph.add("linear", "after", last, features=3)
+    graph.add("softmax_cross_entropy", "loss", after, label="label")
+
+
+def hardly_any_room():
+    Endpoint.__init__.__kwdefaults__["high_water_mark"] = 2
+
+
+def build_on_a_slow_disk(graph):
+    """Two nodes in one worker, and the controller, which wait for the disk."""
+    slow_disk()
+    build(graph, kind="user_nodes:SlowDisk")
+
+
+def slow_disk():
+    def slow(descriptor):
+        time.sleep(0.1)
+        with Path("waits").open("a") as file:
+            file.write(f"{os.readlink(f'/proc/self/fd/{descriptor}')}\n")
+
+    os.fsync = slow
 
 
 def state_function_that_raises(columns, structure):
@@ -161,6 +227,34 @@ class HangsOnce(Counted):
             lock = threading.Lock()
             lock.acquire()
             lock.acquire()  # a second time: for ever
+
+
+class HardlyAnyRoom(Relu):
+    """In a process in which libzmq takes two messages a channel."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        hardly_any_room()  # nodes are made before sockets
+
+
+class SlowDisk(Relu):
+    """In a process that waits for the disk a tenth of a second each time."""
+
+    def __init__(self, context):
+        super().__init__(context)
+        slow_disk()
+
+
+class HoldsTheInterpreter(Counted):
+    """In C, as a call into a library does that does not let other threads run meanwhile."""
+
+    def misbehave(self):
+        if self.calls == CALLS_THAT_GO_WELL + 1:
+            ctypes.PyDLL(None).usleep(500_000)  # shortly
+            Path("held").touch()
+        elif self.calls == 2 * CALLS_THAT_GO_WELL and not Path("again").exists():
+            Path("again").touch()
+            ctypes.PyDLL(None).sleep(1_000_000)  # for ever
 
 
 class CrashesAtAnExample(Relu):

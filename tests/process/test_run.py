@@ -17,6 +17,7 @@ from runs import FOR_EVER, LIST_REDUCTION, PACKED, title
 from safetensors.numpy import load_file
 
 from amp_runtime.config.schema import load_config
+from amp_runtime.loops.controller_loop import ControllerLoop
 from amp_runtime.processes.launch import usable_cores
 
 pytestmark = pytest.mark.process
@@ -237,6 +238,30 @@ def test_two_runs_at_once_do_not_know_of_each_other(runner):
     alone, other = (runner.start(config, "training.max_epochs=2", PACKED) for _ in range(2))
     assert [alone.end().code, other.end().code] == [0, 0]
     assert len(alone.stages()) == len(other.stages()) == 4
+
+
+def test_row_146_runs_one_after_the_other_in_one_process_leave_nothing(runner, verb):
+    words = "run", runner.config(), f"runtime.runs={runner.home}/runs", PACKED
+    for n_epochs in (1, 2):
+        ended = verb(runner.home, *words, f"training.max_epochs={n_epochs}")
+        assert (ended.code, ended.err) == (0, "")
+        assert runner.processes() == []
+    assert len(list((runner.home / "runs").iterdir())) == 2
+
+
+@pytest.mark.parametrize("error", [RuntimeError("theirs"), SystemExit(0)])
+def test_row_146_a_run_that_the_code_around_it_ends_leaves_nothing(
+    runner, verb, monkeypatch, error
+):
+    def fail(*_):
+        assert len(runner.processes()) > 1  # two workers at least
+        raise error
+
+    monkeypatch.setattr(ControllerLoop, "_check_stop_asked", fail)
+    ended = verb(runner.home, "run", runner.config(), f"runtime.runs={runner.home}/runs", PACKED)
+    assert ended.code == 70
+    assert ended.err.splitlines()[-1].startswith("AMP-E")
+    assert runner.processes() == []
 
 
 def test_two_runs_in_one_second_have_two_folders(runner):

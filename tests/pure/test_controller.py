@@ -696,15 +696,17 @@ def test_every_word_of_a_worker_starts_the_wait_anew():
         play.controller.on_tick(5.1)
 
 
-def test_a_stall_in_which_rows_still_move_speaks_of_a_loop():
+def test_row_26_a_stall_in_which_rows_still_move_names_the_nodes_of_the_loop():
     play = Play.of(replace(DEFAULT, stall_timeout_s=8)).begun()
     for rows in (10, 20, 30, 40):
         play.now += 1.9
+        play.record(Status(1, WorkerReport({"loss": NodeReport(rows_forward=7)})))
         nodes = {"linear": NodeReport(rows_forward=rows)}
         play.record(Status(0, WorkerReport(nodes)))
     play.now += 1.9
     with pytest.raises(
-        StallError, match=r"; rows still go from node to node; a loop of the model must end; or"
+        StallError,
+        match=r"; rows still go from node to node, at 'linear'; a loop of the model must end; or",
     ):
         play.controller.on_tick(play.now)
 
