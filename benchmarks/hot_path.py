@@ -3,8 +3,8 @@
     python benchmarks/hot_path.py [EXAMPLES [REPEATS]]
 
 Nodes: a binary Tree-LSTM on random trees, 16 in flight, in one process without sockets.
-Messages: 13 rows of 256 floats from one endpoint to another, 8 at a time. CPU time of the
-one thread that decides, medians of repeats that take turns; libzmq's own thread is left out.
+Messages: rows of 256 floats from one endpoint to another, 4 messages at a time. Medians of repeats
+that take turns.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from amp_runtime.config.schema import load_config
 from amp_runtime.prepare import prepare
 from amp_runtime.reference import Reference
 from amp_runtime.rows.message import Direction, Message, Mode
+from amp_runtime.sockets import shared_memory
 from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
+from amp_runtime.sockets.shared_memory import SharedRings
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.ledger import Lane
 from workers.registry import Registry
@@ -43,7 +45,7 @@ training:
   optimizer: {name: adagrad, lr: 0.05}
   max_epochs: 1
 """
-AT_ONCE, MESSAGES = 8, 1600
+AT_ONCE, MESSAGES, ROWS = 4, 800, (13, 100, 800)
 
 
 def examples(split: str, seed: int, *, train: int = 100) -> Iterator[dict[str, Any]]:
@@ -83,32 +85,45 @@ def nodes(n_examples: int) -> dict[str, float]:
     return taken | {"all, host included": 1e6 * total / sum(n.batches for n in reports.values())}
 
 
-def messages() -> dict[str, float]:
-    """Return the microseconds that a message takes to send, and to receive."""
-    x = np.zeros((13, 128), np.float32)
-    message = Message(
-        Direction.FORWARD, Mode.TRAIN, 3, np.zeros((13, 5), np.int32), {"h": x, "c": x}
-    )
-    directory = SocketDirectory.create(3)
-    sending = receiving = 0.0
+def message(n_rows: int, *, shared: bool) -> float:
+    """Return the CPU microseconds of a message, of both ends with libzmq's threads."""
+    x = np.zeros((n_rows, 128), np.float32)
+    columns = np.zeros((n_rows, 5), np.int32)
+    sent = Message(Direction.FORWARD, Mode.TRAIN, 3, columns, {"h": x, "c": x})
+    directory, channels = SocketDirectory.create(3), [(1, 2, Lane.FORWARD)]
+    fd = shared_memory.create(1)
+    rings = [SharedRings(fd, channels, peer) if shared else None for peer in (1, 2)]
     with Endpoint(directory, 1) as one, Endpoint(directory, 2) as two:
         one.connect(2, lanes=[Lane.FORWARD])
         one.wait_linked(10)
-        peers = {1: 0, 2: 0}
-        sender, receiver = PeerLink(one, "0" * 32, peers), PeerLink(two, "0" * 32, peers)
+        sender, receiver = (
+            PeerLink(end, "0" * 32, {1: 0, 2: 0}, rings=ring)
+            for end, ring in zip((one, two), rings, strict=True)
+        )
+        began = time.process_time()
         for _ in range(MESSAGES // AT_ONCE):
-            began = time.thread_time()
             for _ in range(AT_ONCE):
-                sender.send_message(2, message)
-            sending += time.thread_time() - began
-            time.sleep(0.001)  # libzmq's thread carries them over
-            began, left = time.thread_time(), AT_ONCE
+                sender.send_message(2, sent)
+            left = AT_ONCE
             while left:
                 for lane in two.poll(10).lanes:
                     left -= len(list(receiver.receive(lane, AT_ONCE)))
-            receiving += time.thread_time() - began
+        taken = time.process_time() - began
+    for ring in filter(None, rings):
+        ring.close()
+    os.close(fd)
     directory.remove()
-    return {"send a message": 1e6 * sending / MESSAGES, "receive it": 1e6 * receiving / MESSAGES}
+    return 1e6 * taken / MESSAGES
+
+
+def messages() -> dict[str, float]:
+    return {
+        f"a message of {n_rows} rows through {'shared memory' if shared else 'sockets'}": message(
+            n_rows, shared=shared
+        )
+        for n_rows in ROWS
+        for shared in (False, True)
+    }
 
 
 def main() -> None:
