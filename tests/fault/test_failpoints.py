@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import Run, Runner, environment, wait_until
+from runs import FOR_EVER, Run, Runner, environment, wait_until
 
 from amp_runtime.checkpoint.store import newest, verify
 
@@ -62,6 +62,22 @@ def test_row_5_a_worker_is_killed_when_its_shard_is_written_and_the_next_is_whol
     manifest, notes = newest(run.folder / "checkpoints")
     assert (manifest.generation, notes) == (1, [])
     assert verify(run.folder / "checkpoints")[1] == []
+
+
+def test_row_142_a_signal_while_a_checkpoint_is_written_ends_the_run_with_a_whole_one(failing):
+    run = failing(
+        "worker.before_shard=sleep@*",
+        "ckpt.before_manifest=sleep@*",
+        settings=(f"training.max_epochs={FOR_EVER}", "checkpoint.every={epochs: 1}"),
+    )
+    folder = run.folder / "checkpoints"
+    wait_until(lambda: [*folder.glob("checkpoint-*.tmp-*")], "a checkpoint is being written")
+    run.signal(signal.SIGTERM)
+    ended = run.end()
+    assert ended.code == 143, ended.err
+    whole, faults = verify(folder)
+    assert (len(whole) > 0, faults) == (True, [])
+    assert [*folder.glob("*.tmp-*")] == []
 
 
 def test_a_worker_that_leaves_before_it_is_ready_ends_the_run(failing):
