@@ -7,6 +7,8 @@ FILE   :=
 NAME   :=
 ARGS   :=
 SEEDS  := 0 1 2 3 4
+EXPERIMENT :=
+REPEATS    := 5
 
 PYTHON ?= python3
 VENV   := .venv
@@ -18,7 +20,7 @@ TORCH  := torch==2.13.0
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay verify runs report logs test coverage chaos lint format docs bench seeds replicas staleness remedy-cost graph-cost mnist-peer fashion-peer qm9-peer soak checkpoint-cost peers clean distclean
+.PHONY: help setup run fetch mnist fashion-mnist sentiment python-trees babi15 babi15-large qm9 python-names japanese-vowels check graph kinds evaluate predict replay verify runs report logs test coverage chaos lint format docs bench profile startup seeds replicas staleness remedy-cost graph-cost mnist-peer fashion-peer qm9-peer soak checkpoint-cost peers clean distclean
 
 ##@ Help
 
@@ -138,7 +140,15 @@ docs: $(VENV)/run.stamp ## make what is generated: configs/README.md, schema.jso
 	PYTHONPATH=. $(PY) tests/broken_configs.py > docs/broken_configs.md.new
 	mv docs/broken_configs.md.new docs/broken_configs.md
 
-bench: $(VENV)/run.stamp ## measure start-up and memory of workers
+# What is done stands in the files, and is not measured again.
+bench: $(VENV)/bench.stamp ## ours beside its peers, then startup (EXPERIMENT="trees images", REPEATS=5)
+	REPEATS=$(REPEATS) $(PY) -m benchmarks.bench runs/bench.jsonl $(EXPERIMENT) $(SET)
+	$(PY) benchmarks/startup.py
+
+profile: $(VENV)/run.stamp ## where the time of each worker goes, in a run of CONFIG with SET
+	$(PY) -m benchmarks.profile_run '$(CONFIG)' $(SET)
+
+startup: $(VENV)/run.stamp ## measure start-up and memory of workers
 	$(PY) benchmarks/startup.py
 
 seeds: $(VENV)/run.stamp ## train CONFIG with each of SEEDS; print medians
@@ -221,4 +231,12 @@ $(VENV)/peers.stamp: $(VENV)/test.stamp
 	@$(PIP) install --no-index --no-deps '$(TORCH)' 2>/dev/null \
 	  || $(PIP) install --no-deps --index-url $(TORCH_CPU_INDEX) '$(TORCH)'
 	@$(PIP) install --constraint constraints.txt --editable '.[test,peers,qm9]'
+	@touch $@
+
+# A Python for which DyNet has no wheel does without: the benchmark says so.
+$(VENV)/bench.stamp: $(VENV)/peers.stamp
+	@echo "Installing whom we are measured beside"
+	@$(PIP) install --constraint constraints.txt 'torch_geometric >= 2.8'
+	@$(PIP) install --constraint constraints.txt --only-binary dynet38 'dynet38 >= 2.2' \
+	  || echo "DyNet is left out: it has no wheel for this Python"
 	@touch $@
