@@ -8,7 +8,8 @@ a row for each node. Parts:
 
     compute      forward, backward and accumulate of the nodes
     host         queues, checks of rows, routes
-    copy         rows merged into batches, small frames joined into one
+    copy         rows merged into batches, arrays into shared memory and out of it, small frames
+                 joined into one
     serialise, deserialise    messages to frames and back
     socket       sending and receiving frames; libzmq's own thread is told apart
     poll         looking whether something has come; what it waited is no CPU time
@@ -71,14 +72,17 @@ def table(worker: Mapping[str, Any]) -> str:
     """Return what a worker did, as Markdown."""
     rows = sum(node["rows"] for node in worker["nodes"].values())
     batches = sum(node["batches"] for node in worker["nodes"].values())
+    work = f"{batches:,} batches of {rows / max(batches, 1):.0f} rows"
     cost = worker["call_s"] * sum(worker["calls"].values())
     parts = parts_of(worker)
     whole = sum(parts.values())
+    # libzmq's thread runs beside the loop's.
+    off = worker["wall_s"] - worker["waited_s"] - sum(worker["cpu_s"].values())
     lines = [
         f"### {worker['worker']}",
         "",
         f"{worker['wall_s']:.1f} s, of which {worker['waited_s']:.1f} s waiting for messages and "
-        f"{whole:.1f} s of CPU; {batches:,} batches of {rows / max(batches, 1):.0f} rows; "
+        f"{max(off, 0):.1f} s for a core; {whole:.1f} s of CPU; {work}; "
         f"timers took {cost:.1f} s of it",
         "",
         "| part | CPU, s | share | us a batch | us a row |",

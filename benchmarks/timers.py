@@ -26,12 +26,21 @@ PARTS: Mapping[str, Sequence[str]] = {
         "amp_runtime.sockets.transport:Endpoint.send",
         "amp_runtime.sockets.transport:Endpoint.receive",
     ],
-    "serialise": ["amp_runtime.sockets.peer_link:encode_message"],
+    "serialise": [
+        "amp_runtime.sockets.peer_link:encode_message",
+        "amp_runtime.sockets.peer_link:pack",
+    ],
     "deserialise": [
         "amp_runtime.sockets.peer_link:decode",
         "amp_runtime.sockets.peer_link:split",
+        "amp_runtime.sockets.peer_link:unpack",
     ],
-    "copy": ["amp_runtime.sockets.peer_link:join", "amp_runtime.host.row_queues:merge"],
+    "copy": [
+        "amp_runtime.sockets.peer_link:join",
+        "amp_runtime.sockets.shared_memory:SharedRings.put",
+        "amp_runtime.sockets.shared_memory:SharedRings.take",
+        "amp_runtime.host.row_queues:merge",
+    ],
     "host": [
         "amp_runtime.host.node_host:NodeHost.receive",
         "amp_runtime.host.node_host:NodeHost.work",

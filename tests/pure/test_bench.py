@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks import timers
-from benchmarks.bench import markdown, rates_of, summary
+from benchmarks.bench import main, markdown, rates_of, summary
 from benchmarks.experiments import EXPERIMENTS, Contestant
 from benchmarks.profile_run import parts_of, table
 from benchmarks.results_file import ResultsFile
@@ -75,6 +75,40 @@ def test_what_is_measured_is_not_measured_again(tmp_path):
         assert results.get(key, lambda: {"n": times.append(1) or len(times)})["n"] == 1
 
 
+def test_a_benchmark_of_which_all_is_done_only_writes_its_tables(tmp_path, monkeypatch, capsys):
+    name, file = "images", tmp_path / "bench.jsonl"
+    (tmp_path / EXPERIMENTS[name].needs).mkdir()
+    contestants = EXPERIMENTS[name].contestants()
+    lines = [
+        {"experiment": name, "repeat": 0, "settings": ["data.train=9"], **line(c, 8.0, 9.0)}
+        for c in contestants
+    ]
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    monkeypatch.setenv("AMP_DATA", str(tmp_path))
+    monkeypatch.setenv("REPEATS", "1")
+    monkeypatch.setattr("sys.argv", ["bench", str(file), name, "data.train=9"])
+    main()
+    out = capsys.readouterr().out
+    assert out == (tmp_path / "bench.md").read_text()
+    assert all(f"| {c.name} | 8 (8 to 8) | 1.00 |" in out for c in contestants)
+    made = json.loads((tmp_path / "bench.json").read_text())
+    assert [row["name"] for row in made["experiments"][name]] == [c.name for c in contestants]
+    assert made["machine"]["cores"]
+    assert file.read_text().count("\n") == len(contestants)
+
+
+def test_a_benchmark_says_what_it_leaves_out_and_what_it_does_not_know(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("AMP_DATA", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["bench", str(tmp_path / "bench.jsonl"), "trees"])
+    main()
+    assert f"trees is left out: {tmp_path / 'sst'} is not there" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", ["bench", str(tmp_path / "bench.jsonl"), "tree"])
+    with pytest.raises(SystemExit, match=r"no experiment 'tree'.*trees"):
+        main()
+
+
 # ------------------------------------------------------------------------------- the profile
 
 
@@ -131,4 +165,5 @@ def test_table_of_a_worker_says_what_a_batch_and_a_row_cost():
     assert sum(parts.values()) == 6.0
     text = table(worker)
     assert "| compute | 3.00 | 50 % | 3000.0 | 100.00 |" in text
+    assert "4.0 s waiting for messages and 1.0 s for a core; 6.0 s of CPU" in text
     assert "timers took 1.0 s of it" in text
