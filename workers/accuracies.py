@@ -29,9 +29,10 @@ class Accuracy:
         self._chooses = node.state_function(self._rows) if self._rows else None
         self._group_of = np.full(n_classes, -1)
         merged = given.get("merge") or [[number] for number in range(n_classes)]
+        self._merge = np.zeros((n_classes, len(merged)), node.context.dtype)
         for group, classes in enumerate(merged):
             self._group_of[list(classes)] = group
-        self._n_groups = len(merged)
+            self._merge[list(classes), group] = 1
 
     def measure(self, columns: Columns, probability: Array, label: Array) -> MetricSum:
         """Return right rows and rows that count.
@@ -41,15 +42,12 @@ class Accuracy:
             probability: of each class, up to a factor of the row's: [rows, classes].
             label: [rows].
         """
-        counts = self._group_of[label] >= 0
+        group = self._group_of[label]
+        counts = group >= 0
         if self._chooses is not None:
             counts &= self._chosen(self._chooses, columns)
-        groups = np.zeros((len(label), self._n_groups), probability.dtype)
-        for number, group in enumerate(self._group_of):
-            if group >= 0:
-                groups[:, group] += probability[:, number]
-        right = groups.argmax(axis=1) == self._group_of[label]
-        return MetricSum(float((right & counts).sum()), int(counts.sum()))
+        right = (probability @ self._merge).argmax(axis=1) == group
+        return MetricSum(float(np.count_nonzero(right & counts)), int(np.count_nonzero(counts)))
 
     def _chosen(self, chooses: StateFunction, columns: Columns) -> Array:
         chosen = np.asarray(self._node.call(chooses, columns))

@@ -107,7 +107,7 @@ class SoftmaxCrossEntropy(Loss):
         losses = np.log(total[:, 0]) - shifted[order, label]
         metrics = {
             "loss": MetricSum(float(losses.sum(dtype=np.float64))),
-            "accuracy": MetricSum(float((x.argmax(axis=1) == label).sum()), len(x)),
+            "accuracy": MetricSum(float(np.count_nonzero(x.argmax(axis=1) == label)), len(x)),
         }
         columns = self.columns(rows, "x")
         for metric, accuracy in self._accuracies.items():

@@ -34,8 +34,9 @@ class InstanceTable:
 
     def find(self, instances: Array) -> tuple[Int64, Array]:
         """Return (positions, found mask), [rows] each."""
-        positions = instances & (len(self._keys) - 1)
-        return positions, self._keys[positions] == instances
+        wide = instances.astype(np.int64, copy=False)  # indexing by others takes twice as long
+        positions = wide & (len(self._keys) - 1)
+        return positions, self._keys[positions] == wide
 
     def add(self, instances: Array) -> Int64:
         """Make entries for distinct new instances, all columns zero; return positions.
@@ -223,7 +224,9 @@ class StructureArena:
         """
         row = self._rows(name, columns)
         n_elements = self._counts[name].values[row]
-        bad = (index >= n_elements) | (np.asarray(index) < 0)
+        bad = n_elements <= index
+        if not isinstance(index, int) or index < 0:
+            bad |= index < 0
         if bad.any():
             at = int(np.flatnonzero(np.broadcast_to(bad, row.shape))[0])
             raise MissingStructureError(
