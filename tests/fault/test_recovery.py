@@ -166,7 +166,9 @@ def test_rows_20_and_22_who_hangs_is_killed_and_its_stack_says_where(runner):
         runner, "HangsOnce", "runtime.hang_timeout_s=2", f"training.max_epochs={FOR_EVER}"
     )
     wait_going_on(run, 1)
-    (line,) = [n for n, text in enumerate(USER.read_text().splitlines(), 1) if "a second" in text]
+    (line,) = [
+        n for n, text in enumerate(USER.read_text().splitlines(), 1) if "a second time" in text
+    ]
     where = rf'File ".*user_nodes\.py", line {line} in misbehave'
     assert re.search(rf"no word for \d s: it hangs, at {where}", run.out)
     assert re.search(where, run.log("suspect"))
