@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -138,69 +140,70 @@ def test_a_record_that_its_sender_may_not_send_is_refused_by_name():
         directory.remove()
 
 
-def test_arrays_pass_through_shared_memory_and_what_has_no_room_there_through_the_socket():
+class Joined(NamedTuple):
+    """The controller and worker 2, linked, with shared memory from the one to the other."""
+
+    ours: PeerLink
+    theirs: PeerLink
+    rings: list[SharedRings]
+
+
+@pytest.fixture
+def joined() -> Iterator[Joined]:
     directory, channels = SocketDirectory.create(n_peers=2), [(CONTROLLER, 2, Lane.FORWARD)]
     fd = shared_memory.create(1)
     rings = [SharedRings(fd, channels, peer) for peer in (CONTROLLER, 2)]
+    try:
+        with Endpoint(directory, CONTROLLER) as sender, Endpoint(directory, 2) as receiver:
+            sender.connect(2)
+            sender.wait_linked(10)
+            ours = PeerLink(sender, RUN, {2: 0}, rings=rings[0])
+            yield Joined(ours, PeerLink(receiver, RUN, {CONTROLLER: 0}, rings=rings[1]), rings)
+    finally:
+        for each in rings:
+            each.close()
+        os.close(fd)
+        directory.remove()
+
+
+def test_arrays_pass_through_shared_memory_and_what_has_no_room_there_through_the_socket(joined):
+    ours, theirs, _ = joined
     sizes = [2, 4000, 60_000, 300_000, 5000, 7]
 
     def message(n: int) -> Message:
         payload = {"x": np.arange(3 * n, dtype=np.float32).reshape(3, n).T}  # not contiguous
         return Message(Direction.FORWARD, Mode.TRAIN, 0, np.full((n, 3), n, np.int32), payload)
 
-    try:
-        with Endpoint(directory, CONTROLLER) as sender, Endpoint(directory, 2) as receiver:
-            sender.connect(2)
-            sender.wait_linked(10)
-            ours = PeerLink(sender, RUN, {2: 0}, rings=rings[0])
-            theirs = PeerLink(receiver, RUN, {CONTROLLER: 0}, rings=rings[1])
-            ours.send_message(2, message(4000))  # of a generation that ends before it came
-            ours.advance(1, {2: 0})
-            theirs.advance(1, {CONTROLLER: 0})
-            for n in sizes:
-                ours.send_message(2, message(n))
-            got: list[Message] = []
-            while len(got) < len(sizes):
-                assert Lane.FORWARD in receiver.poll(10).lanes
-                got += [received.body for received in theirs.receive(Lane.FORWARD, 99)]
-            for n, found in zip(sizes, got, strict=True):
-                assert (found.columns == message(n).columns).all()
-                assert (found.payload["x"] == message(n).payload["x"]).all()
-            assert theirs.channels.counts()["dropped"] == {"stale_generation": 1}
-            # All but the smallest and the largest: of these only headers went.
-            assert sender.bytes_sent < 300_000 * 24 + 10_000
-            ours.send_message(2, message(4000))
-            alone = PeerLink(receiver, RUN, {CONTROLLER: 0}, generation=1)
-            assert receiver.poll(10).lanes
-            with pytest.raises(WireError, match="shared memory, which this process has none of"):
-                list(alone.receive(Lane.FORWARD, 1))
-    finally:
-        for each in rings:
-            each.close()
-        os.close(fd)
-        directory.remove()
+    ours.send_message(2, message(4000))  # of a generation that ends before it came
+    ours.advance(1, {2: 0})
+    theirs.advance(1, {CONTROLLER: 0})
+    for n in sizes:
+        ours.send_message(2, message(n))
+    got: list[Message] = []
+    while len(got) < len(sizes):
+        assert Lane.FORWARD in theirs.endpoint.poll(10).lanes
+        got += [received.body for received in theirs.receive(Lane.FORWARD, 99)]
+    for n, found in zip(sizes, got, strict=True):
+        assert (found.columns == message(n).columns).all()
+        assert (found.payload["x"] == message(n).payload["x"]).all()
+    assert theirs.channels.counts()["dropped"] == {"stale_generation": 1}
+    # All but the smallest and the largest: of these only headers went.
+    assert ours.endpoint.bytes_sent < 300_000 * 24 + 10_000
+    ours.send_message(2, message(4000))
+    alone = PeerLink(theirs.endpoint, RUN, {CONTROLLER: 0}, generation=1)
+    assert theirs.endpoint.poll(10).lanes
+    with pytest.raises(WireError, match="shared memory, which this process has none of"):
+        list(alone.receive(Lane.FORWARD, 1))
 
 
-def test_a_header_that_contradicts_where_its_arrays_are_is_refused():
-    directory, channels = SocketDirectory.create(n_peers=2), [(CONTROLLER, 2, Lane.FORWARD)]
-    fd = shared_memory.create(1)
-    rings = [SharedRings(fd, channels, peer) for peer in (CONTROLLER, 2)]
-    try:
-        with Endpoint(directory, CONTROLLER) as sender, Endpoint(directory, 2) as receiver:
-            sender.connect(2)
-            sender.wait_linked(10)
-            ours = PeerLink(sender, RUN, {2: 0}, rings=rings[0])
-            theirs = PeerLink(receiver, RUN, {CONTROLLER: 0}, rings=rings[1])
-            ours.channels.generation = 3
-            message = Message(Direction.FORWARD, Mode.TRAIN, 0, np.zeros((999, 3), np.int32), {})
-            header, *arrays = encode_message(ours.channels.stamp(2, Lane.FORWARD, 999), message)
-            position, sizes = rings[0].put(2, Lane.FORWARD, arrays)
-            sender.send(2, Lane.FORWARD, [pack(Elsewhere(0, 0, position, sizes, header))])
-            assert receiver.poll(10).lanes
-            with pytest.raises(WireError, match=r"generation 0 .*header of generation 3"):
-                list(theirs.receive(Lane.FORWARD, 1))
-    finally:
-        for each in rings:
-            each.close()
-        os.close(fd)
-        directory.remove()
+def test_a_header_that_contradicts_where_its_arrays_are_is_refused(joined):
+    ours, theirs, rings = joined
+    ours.channels.generation = 3
+    message = Message(Direction.FORWARD, Mode.TRAIN, 0, np.zeros((999, 3), np.int32), {})
+    header, *arrays = encode_message(ours.channels.stamp(2, Lane.FORWARD, 999), message)
+    position, sizes = rings[0].put(2, Lane.FORWARD, arrays)
+    frame = pack(Elsewhere(0, 0, position, sizes, header))
+    ours.endpoint.send(2, Lane.FORWARD, [frame])
+    assert theirs.endpoint.poll(10).lanes
+    with pytest.raises(WireError, match=r"generation 0 .*header of generation 3"):
+        list(theirs.receive(Lane.FORWARD, 1))
