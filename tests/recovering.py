@@ -199,6 +199,9 @@ class Worker:
         made: Worker = copied(self, memo)
         for node in made.host.parameterised():  # it knows its own arrays by where they are
             node._gradient_ids = [id(array) for array in node._gradients.values()]
+        for each in made.host.nodes.values():  # and its stash has other views of them
+            for name, column in each.stash._columns.items():
+                each.stash._keep(name, column)
         return made
 
     def target_of(self, peer: int) -> int:

@@ -121,7 +121,7 @@ class ControllerLoop:
         ensure_files(n_workers)
         guard.sweep(SocketDirectory.base())  # what a killed run and its killed guard left
         channels = data_channels(self._prepared.wiring, self._placement.peer_of())
-        rows_fd = shared_memory.create(len(channels)) if config.runtime.shared_memory else None
+        rows_fd = self._share_memory(len(channels)) if config.runtime.shared_memory else None
         directory = SocketDirectory.create(n_workers)
         plan = Plan(
             run=secrets.token_hex(16),
@@ -169,6 +169,17 @@ class ControllerLoop:
             if rows_fd is not None:
                 os.close(rows_fd)
             directory.remove()  # where the guard was killed, or never started
+
+    def _share_memory(self, n_channels: int) -> int | None:
+        """Return the descriptor of memory that arrays of rows pass through; None: there is none."""
+        try:
+            return shared_memory.create(n_channels)
+        except OSError as error:
+            self._console.say(
+                f"warning: no memory to share with workers ({error}): arrays of rows go through "
+                "sockets, which takes longer"
+            )
+            return None
 
     def _make_controller(self, now: float) -> Controller:
         store = self._store

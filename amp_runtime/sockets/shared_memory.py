@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amp_runtime.errors import StartError
 from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
 from amp_runtime.rows.spec import Array
 from amp_runtime.wire.ledger import Lane
@@ -73,15 +72,14 @@ def create(n_channels: int) -> int:
     """Return the descriptor of new memory for so many channels.
 
     Raises:
-        StartError: the system gives none.
+        OSError: the system gives none, or a limit on the size of files (`ulimit -f`) is less.
     """
+    fd = os.memfd_create("amp-rows", os.MFD_CLOEXEC)
     try:
-        fd = os.memfd_create("amp-rows", os.MFD_CLOEXEC)
         os.ftruncate(fd, _size(n_channels))
-    except OSError as error:
-        raise StartError(
-            f"no memory to share with workers: {error}", fix="set runtime.shared_memory: false"
-        ) from error
+    except OSError:
+        os.close(fd)
+        raise
     return fd
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process
 TREES: dict[str, Any] = {
     "dtype": "float64",
     "model": {"builder": "tree_lstm", "hidden": 6, "embedding": 4, "vocabulary": 6, "classes": 3},
-    "data": {"source": "graph_models:trees", "train": 125, "valid": 30},
+    "data": {"source": "graph_models:trees", "train": 160, "valid": 30},
     "training": {
         "optimizer": {"name": "adam", "lr": 0.01},
         "update_every": 5,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 from collections import deque
 from collections.abc import Iterator
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amp_runtime.errors import StartError, WireError
+from amp_runtime.errors import WireError
 from amp_runtime.sockets import shared_memory
 from amp_runtime.sockets.shared_memory import LEAST_BYTES, RING_BYTES, SharedRings
 from amp_runtime.wire.elsewhere import Elsewhere, pack, unpack
@@ -140,13 +142,17 @@ def test_what_is_in_no_ring_is_refused(rings, sender, position, sizes):
         rings.two.take(sender, Lane.FORWARD, position, sizes, release=True)
 
 
-def test_a_system_without_such_memory_is_told_what_to_set(monkeypatch):
-    def refused(*given: object) -> int:
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(os, "memfd_create", refused)
-    with pytest.raises(StartError, match="not implemented; set runtime"):
-        shared_memory.create(3)
+def test_memory_that_a_limit_forbids_leaves_no_descriptor():
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, handler = os.listdir("/proc/self/fd"), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            shared_memory.create(3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 # -------------------------------------------------------------------------- the frame
