@@ -33,10 +33,7 @@ class Contestant:
     def name(self) -> str:
         if self.who == "ours":
             return f"ours, {self.way}{f', {self.size} in flight' if self.size else ''}"
-        called = {"pytorch": "PyTorch", "geometric": "PyTorch Geometric", "dynet": "DyNet"}[
-            self.who
-        ]
-        return f"{called}, {self.way}, {self.size} an update, {self.cores}"
+        return f"{CALLED[self.who]}, {self.way}, {self.size} an update, {self.cores}"
 
     @property
     def is_batched_by_hand(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from amp_runtime import failpoints
 from amp_runtime.checkpoint.store import CheckpointStore
@@ -34,6 +34,7 @@ from amp_runtime.control.recovery import Failure, Recovery, RecoverySettings
 from amp_runtime.control.stages import StageResult
 from amp_runtime.errors import AmpError, MessagesLostError, StallError
 from amp_runtime.graph.placement import Placement
+from amp_runtime.loops.data_channels import data_channels
 from amp_runtime.loops.supervisor import Supervisor
 from amp_runtime.output.console import Console
 from amp_runtime.output.run_folder import RunFolder
@@ -46,7 +47,7 @@ from amp_runtime.rows.message import MergeKey, Message, merge
 from amp_runtime.sockets import shared_memory
 from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
-from amp_runtime.sockets.shared_memory import SharedRings, data_channels
+from amp_runtime.sockets.shared_memory import Channel, SharedRings
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.ledger import Lane
 from amp_runtime.wire.protocol import CONTROLLER, Fault, Hello, Record, Reset, WriteShards
@@ -121,7 +122,7 @@ class ControllerLoop:
         ensure_files(n_workers)
         guard.sweep(SocketDirectory.base())  # what a killed run and its killed guard left
         channels = data_channels(self._prepared.wiring, self._placement.peer_of())
-        rows_fd = self._share_memory(len(channels)) if config.runtime.shared_memory else None
+        rows_fd, rings = self._share_memory(channels)
         directory = SocketDirectory.create(n_workers)
         plan = Plan(
             run=secrets.token_hex(16),
@@ -139,7 +140,6 @@ class ControllerLoop:
             wiring=self._prepared.wiring,
         )
         self._launcher = Launcher(plan, self._folder.plan, self._folder.logs, rows_fd)
-        rings = SharedRings(rows_fd, channels, CONTROLLER) if rows_fd is not None else None
         try:
             self._folder.write_plan(plan)
             with Endpoint(directory, CONTROLLER) as endpoint:
@@ -164,22 +164,30 @@ class ControllerLoop:
                 self._wait_stopped(config.runtime.stop_timeout_s)
         finally:
             self._launcher.close()
-            if rings is not None:
+            if rings is not None and rows_fd is not None:
                 rings.close()
-            if rows_fd is not None:
                 os.close(rows_fd)
             directory.remove()  # where the guard was killed, or never started
 
-    def _share_memory(self, n_channels: int) -> int | None:
-        """Return the descriptor of memory that arrays of rows pass through; None: there is none."""
+    def _share_memory(
+        self, channels: Sequence[Channel]
+    ) -> tuple[int, SharedRings] | tuple[None, None]:
+        """Return the descriptor of memory that arrays of rows pass through, and our end of it."""
+        if not self._prepared.config.runtime.shared_memory:
+            return None, None
         try:
-            return shared_memory.create(n_channels)
+            fd = shared_memory.create(len(channels))
+            try:
+                return fd, SharedRings(fd, channels, CONTROLLER)
+            except BaseException:
+                os.close(fd)
+                raise
         except OSError as error:
             self._console.say(
                 f"warning: no memory to share with workers ({error}): arrays of rows go through "
                 "sockets, which takes longer"
             )
-            return None
+            return None, None
 
     def _make_controller(self, now: float) -> Controller:
         store = self._store

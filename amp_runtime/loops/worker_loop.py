@@ -18,6 +18,7 @@ from amp_runtime.errors import AmpError, CheckpointError, WorkerFaultError, blam
 from amp_runtime.host.making import HostSettings
 from amp_runtime.host.node_host import NodeHost
 from amp_runtime.host.row_queues import RowQueues
+from amp_runtime.loops.data_channels import data_channels
 from amp_runtime.nodes.node import Evaluation, Kinds
 from amp_runtime.nodes.statistics import Histogram, ProcessFacts, WorkerReport
 from amp_runtime.nodes.updates import Schedule
@@ -26,7 +27,7 @@ from amp_runtime.processes.plan import Plan
 from amp_runtime.rows.message import Message
 from amp_runtime.sockets.directory import SocketDirectory
 from amp_runtime.sockets.peer_link import PeerLink
-from amp_runtime.sockets.shared_memory import SharedRings, data_channels
+from amp_runtime.sockets.shared_memory import SharedRings
 from amp_runtime.sockets.transport import Endpoint
 from amp_runtime.wire.ledger import Lane
 from amp_runtime.wire.protocol import (

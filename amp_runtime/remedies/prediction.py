@@ -158,16 +158,19 @@ class RowsAhead:
         self._decaying = decaying
 
     def __getitem__(self, rows: Any) -> Array:
+        return self._ahead(lambda array: array[rows])
+
+    def take(self, rows: Array, axis: int = 0) -> Array:
+        """Return some rows, as an array's `take` does along its first axis."""
+        return self._ahead(lambda array: picked(array, rows))
+
+    def _ahead(self, of: Callable[[Array], Array]) -> Array:
         optimizer = self._optimizer
-        own = picked(optimizer.parameters[self._name], rows)
-        state = {k: picked(array, rows) for k, array in optimizer.state[self._name].items()}
+        own = of(optimizer.parameters[self._name])
+        state = {kept: of(array) for kept, array in optimizer.state[self._name].items()}
         found: Array = np.empty_like(own)
         optimizer.ahead(own, state, self._lrs, found, decaying=self._decaying)
         return found
-
-    def take(self, rows: Any, axis: int = 0) -> Array:
-        """Return some rows, as an array's `take` does along its first axis."""
-        return self[rows]
 
 
 class LastUpdate(_Predicting):

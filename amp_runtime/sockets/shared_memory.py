@@ -21,11 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amp_runtime.graph.wiring import CONTROLLER_NODE, Wiring
 from amp_runtime.rows.spec import Array
 from amp_runtime.wire.ledger import Lane
 from amp_runtime.wire.plain import refuse
-from amp_runtime.wire.protocol import CONTROLLER
 
 RING_BYTES = 2 << 20
 """Of each channel; memory of which a page was never needed is never taken."""
@@ -35,23 +33,6 @@ ALIGNMENT = 64
 
 Channel = tuple[int, int, Lane]
 """Sender, receiver, lane."""
-
-
-def data_channels(wiring: Wiring, peer_of: Sequence[int]) -> list[Channel]:
-    """Return all channels of rows between two processes, sorted."""
-
-    def number(node: int) -> int:
-        return CONTROLLER if node == CONTROLLER_NODE else peer_of[node]
-
-    found = {
-        (number(source), number(target), lane)
-        for lane, pairs in (
-            (Lane.FORWARD, wiring.forward_channels()),
-            (Lane.BACKWARD, wiring.backward_channels()),
-        )
-        for source, target in pairs
-    }
-    return sorted(channel for channel in found if channel[0] != channel[1])
 
 
 @dataclass(slots=True)
@@ -149,6 +130,9 @@ class SharedRings:
         total = sum(map(_aligned, sizes))
         if number is None or position % RING_BYTES + total > RING_BYTES:
             refuse("arrays in shared memory", (sender, position, total), "those of a ring to here")
+        if release and not 0 <= position - self._tails[number] <= 2 * RING_BYTES:
+            # From an end of the ring to its start, and once round.
+            refuse("position in shared memory", position, f"{self._tails[number]} or soon after")
         begin = self._rings + number * RING_BYTES + position % RING_BYTES
         copy = memoryview(self._memory[begin : begin + total])
         if release:

@@ -25,7 +25,7 @@ class Elsewhere(NamedTuple):
 
     Attributes:
         position: of the first, in the bytes that the channel has carried in this generation.
-        sizes: of each array, in bytes; each begins at a multiple of ALIGNMENT.
+        sizes: of each array, in bytes; where each begins, `shared_memory` says.
     """
 
     sender: int

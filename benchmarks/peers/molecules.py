@@ -7,6 +7,7 @@ messages where they go by one index_add.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -90,9 +91,9 @@ class GatedGraphs(PeerModel):
             error = (told - part.wanted).abs().sum()
         return Measured(functional.mse_loss(told, part.wanted, reduction="sum"), error)
 
+    @abstractmethod
     def sums(self, h: torch.Tensor, part: Graphs) -> torch.Tensor:
         """Return the sum of the messages to each atom, [atoms, hidden]."""
-        raise NotImplementedError
 
     def total(self, values: torch.Tensor, part: Graphs) -> torch.Tensor:
         """Return the sum of each molecule, of a value for each atom."""

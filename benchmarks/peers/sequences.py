@@ -7,6 +7,7 @@ A batch holds sequences of one length, so that nothing is padded: `of_one_length
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,9 +61,9 @@ class Recurrent(PeerModel):
             right = (logits.argmax(dim=1) == part.label).sum()
         return Measured(functional.cross_entropy(logits, part.label, reduction="sum"), right)
 
+    @abstractmethod
     def last_state(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return [sequences, hidden]."""
-        raise NotImplementedError
 
 
 class ByStep(Recurrent):

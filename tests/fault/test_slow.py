@@ -55,8 +55,9 @@ def test_row_26b_fan_out_without_a_limit_at_a_small_high_water_mark_comes_to_its
     assert (ended.code, ended.err) == (0, "")
     assert [stage["complete"] for stage in run.stages()] == [True, True]
     assert len(run.workers) == 2
-    for name in run.workers:
-        assert re.search(r" stopped .* outbox_peak=\d+", run.log(name))
+    # Libzmq had no room, so messages waited, and nobody did.
+    peaks = [int(*re.findall(r" stopped .* outbox_peak=(\d+)", run.log(n))) for n in run.workers]
+    assert max(peaks) > 0
 
 
 def test_row_58_a_slow_disk_is_waited_for_and_not_more_often_than_it_must(runner):

@@ -334,3 +334,20 @@ def test_a_limit_ends_a_run_well_with_validation_and_parameters(runner, setting,
     assert stages[-1]["complete"]
     assert (runner.last.folder / "parameters.safetensors").exists()
     assert runner.last.json("manifest.json")["why"] == why
+
+
+@pytest.mark.parametrize("through", ["memory", "sockets", "sockets, as there is no memory"])
+def test_rows_pass_through_memory_or_else_through_sockets(runner, through):
+    settings = ["runtime.shared_memory=false"] if through == "sockets" else []
+    # A file may have 8 MB: enough for all but memory that is shared.
+    limit = ("bash", "-c", 'ulimit -f 8192; exec "$@"', "bash") if "no memory" in through else ()
+    run = runner.start(runner.config(), f"training.max_epochs={FOR_EVER}", *settings, before=limit)
+    run.wait_training()
+    for pid in run.workers.values():
+        mapped = "memfd:amp-rows" in Path(f"/proc/{pid}/maps").read_text()
+        assert mapped == (through == "memory")
+    run.signal(signal.SIGINT)
+    ended = run.end()
+    assert ended.code == 130, ended.err
+    warned = "warning: no memory to share with workers ([Errno 27] File too large)" in ended.out
+    assert warned == bool(limit)

@@ -142,6 +142,16 @@ def test_what_is_in_no_ring_is_refused(rings, sender, position, sizes):
         rings.two.take(sender, Lane.FORWARD, position, sizes, release=True)
 
 
+@pytest.mark.parametrize("position", [0, 5 * RING_BYTES, 2**64 - RING_BYTES])
+def test_a_position_that_no_sender_could_have_come_to_is_refused(rings, position):
+    for _ in range(2):
+        put = rings.one.put(2, Lane.FORWARD, [block(RING_BYTES)])
+        rings.two.take(1, Lane.FORWARD, *put, release=True)
+    with pytest.raises(WireError, match="position in shared memory"):
+        rings.two.take(1, Lane.FORWARD, position, [64], release=True)
+    assert rings.one.put(2, Lane.FORWARD, [block(RING_BYTES)]) is not None  # nothing was released
+
+
 def test_memory_that_a_limit_forbids_leaves_no_descriptor():
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before, handler = os.listdir("/proc/self/fd"), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
